@@ -1,5 +1,4 @@
-/* The backend of host memory: the CPU executor, the mailbox and direct access; calls are waited for, or
- * queued on a host stream. */
+/* The backend of host memory. A call runs until it is done, or is queued on a host stream. */
 #include "host/host.h"
 
 #include "base/mem.h"
@@ -122,7 +121,7 @@ static size_t mailbox_bytes(const struct rondo_ctx *ctx)
     return ctx->wiring.mailbox != NULL ? ctx->wiring.mailbox->capacity : 0;
 }
 
-/* ---- what host memory needs nothing for ---- */
+/* ---- operations that only GPUs need ---- */
 
 static void none(struct rondo_ctx *ctx) { (void)ctx; }
 static rondo_status succeed(struct rondo_ctx *ctx) { return (void)ctx, RONDO_SUCCESS; }

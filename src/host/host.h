@@ -1,4 +1,5 @@
-/* Communicators whose buffers are in host memory. */
+/* The backend of communicators with buffers in host memory, behind the table that src/gpu fills for GPUs
+ * (comm/backend.h): the CPU executor, the mailbox and direct access. */
 #ifndef RONDO_HOST_HOST_H
 #define RONDO_HOST_HOST_H
 

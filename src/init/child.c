@@ -1,5 +1,4 @@
-/* Communicators that come from others: split and shrink over the parent's control plane, and ranks that are
- * threads of one process. */
+/* rondo_comm_split and rondo_comm_shrink: children of a communicator, created over its control plane. */
 #include "init/child.h"
 
 #include <string.h>
@@ -8,10 +7,9 @@
 #include "base/mem.h"
 #include "call/stream.h"
 #include "comm/backend.h"
-#include "init/engine.h"
 #include "init/life.h"
 
-/* A hub for one: the bootstrap of a communicator without peers. */
+/* The bootstrap of a communicator of one rank: a hub without peers. */
 static rondo_status alone(struct rondo_bootstrap **bootstrap)
 {
     struct rondo_hub *hub;
@@ -22,8 +20,8 @@ static rondo_status alone(struct rondo_bootstrap **bootstrap)
     return status;
 }
 
-/* The serial is hashed, not added to the seed: there (serial, part) = (k, 1) and (k + 1, 0) may come out
- * equal, and a message with the tag of a bootstrap that has ended is dropped. */
+/* Hash the serial instead of adding it to the seed: else (serial, part) = (k, 1) and (k + 1, 0) may have
+ * equal tags, and the control plane drops messages that have the tag of a finished bootstrap. */
 uint64_t rondo_child_tag(uint64_t parent_hash, const char *kind, uint64_t serial, const void *part,
                          size_t bytes)
 {
@@ -57,8 +55,8 @@ static rondo_status split(struct rondo_ctx *parent, int color, int key, const ro
     rondo_status status;
     if (color < RONDO_SPLIT_NOCOLOR || newcomm == NULL) {
         return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_comm_split on rank %d: %s", parent->job.rank,
-                          newcomm == NULL ? "the place for the new communicator is NULL"
-                                          : "the colour is negative: 0 or more, or RONDO_SPLIT_NOCOLOR");
+                          newcomm == NULL ? "the pointer for the new communicator is NULL"
+                                          : "the colour is negative: give 0 or more, or RONDO_SPLIT_NOCOLOR");
     }
     RONDO_TRY(parent->backend->drain(parent));
     RONDO_TRY(rondo_ctx_create_child(parent, parent->job.rank, parent->job.nranks, config, &ctx));
@@ -91,7 +89,7 @@ rondo_status rondo_comm_split(rondo_comm *comm, int color, int key, const rondo_
     return status;
 }
 
-/* Ranks that stay, ascending; self: this rank's place. */
+/* List the remaining ranks in ascending order; *self is this rank's index. */
 static rondo_status survivors(const struct rondo_ctx *parent, const int *exclude, int nexclude,
                               int **members_out, int *n, int *self)
 {
@@ -104,7 +102,7 @@ static rondo_status survivors(const struct rondo_ctx *parent, const int *exclude
             status = rondo_fail(
                 RONDO_INVALID_ARGUMENT, "rondo_comm_shrink on rank %d: rank %d cannot be excluded: %s",
                 parent->job.rank, exclude[i],
-                exclude[i] == parent->job.rank ? "the ranks that leave do not call" : "no such rank");
+                exclude[i] == parent->job.rank ? "excluded ranks do not call" : "no such rank");
         } else {
             gone[exclude[i]] = 1;
         }
@@ -126,7 +124,8 @@ static rondo_status survivors(const struct rondo_ctx *parent, const int *exclude
     return status;
 }
 
-/* The same on all members, however often others have shrunk without them. */
+/* The serial counts shrinks to the same members, so all members compute the same tag, however often others
+ * have shrunk without them. */
 static rondo_status shrink_tag(struct rondo_ctx *parent, const int *members, int n, uint64_t *tag)
 {
     size_t bytes = sizeof(*members) * (size_t)n;
@@ -159,10 +158,11 @@ static rondo_status shrink(struct rondo_ctx *parent, const int *exclude, int nex
     uint64_t tag;
     if (newcomm == NULL || nexclude < 0 || (nexclude > 0 && exclude == NULL) ||
         (flags != RONDO_SHRINK_DEFAULT && flags != RONDO_SHRINK_ABORT)) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT,
-                          "rondo_comm_shrink on rank %d: the place for the communicator or the list of ranks "
-                          "is NULL, or flags %d are unknown",
-                          parent->job.rank, flags);
+        return rondo_fail(
+            RONDO_INVALID_ARGUMENT,
+            "rondo_comm_shrink on rank %d: the pointer for the communicator or the list of ranks "
+            "is NULL, or flags %d are unknown",
+            parent->job.rank, flags);
     }
     if (__atomic_load_n(&parent->life.state, __ATOMIC_ACQUIRE) == RONDO_COMM_INIT) {
         return rondo_ctx_ready(parent);
@@ -201,52 +201,4 @@ rondo_status rondo_comm_shrink(rondo_comm *comm, const int *exclude, int nexclud
     status = rondo_ctx_keep_error(parent, shrink(parent, exclude, nexclude, flags, config, newcomm));
     rondo_comm_leave(comm);
     return status;
-}
-
-/* ---- ranks as threads ---- */
-
-struct rondo_local {
-    struct rondo_hub *hub;
-    int nranks;
-};
-
-rondo_status rondo_local_create(int nranks, rondo_local **local)
-{
-    rondo_local *made;
-    rondo_status status;
-    if (local == NULL || nranks < 1) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT,
-                          "rondo_local_create: %d ranks: at least 1, and a place for the result", nranks);
-    }
-    RONDO_TRY(RONDO_NEW(made, "a meeting place"));
-    made->nranks = nranks;
-    status = rondo_hub_create(nranks, &made->hub);
-    if (status != RONDO_SUCCESS) {
-        rondo_free(made);
-        return status;
-    }
-    *local = made;
-    return RONDO_SUCCESS;
-}
-
-rondo_status rondo_local_destroy(rondo_local *local)
-{
-    if (local == NULL) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_local_destroy: the meeting place is NULL");
-    }
-    rondo_hub_release(local->hub);
-    rondo_free(local);
-    return RONDO_SUCCESS;
-}
-
-rondo_status rondo_comm_create_local(rondo_local *local, int rank, const rondo_config *config,
-                                     rondo_comm **comm)
-{
-    struct rondo_bootstrap *bootstrap;
-    if (local == NULL || rank < 0 || rank >= local->nranks) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_comm_create_local: rank %d of %s", rank,
-                          local == NULL ? "no meeting place (NULL)" : "a smaller meeting place");
-    }
-    RONDO_TRY(rondo_bootstrap_threads(local->hub, rank, &bootstrap));
-    return rondo_engine_create(bootstrap, config, comm);
 }

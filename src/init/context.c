@@ -1,4 +1,4 @@
-/* Contexts: made from a config, freed with all that they own. */
+/* Contexts: created from a config, freed with all that they own. */
 #include <stdio.h>
 #include <string.h>
 
@@ -31,38 +31,39 @@ static rondo_status config_check(const rondo_config *config, rondo_config *check
     }
     if (config->version / 10000 != RONDO_VERSION_MAJOR) {
         return rondo_fail(RONDO_INVALID_ARGUMENT,
-                          "the config is of version %u, the library of %d: recompile the program",
-                          config->version, RONDO_VERSION_CODE);
+                          "the config has version %u, the library %d: recompile the program", config->version,
+                          RONDO_VERSION_CODE);
     }
-    memcpy(checked, config,
-           rondo_min_size(config->size,
-                          sizeof(*checked))); /* a program built with an older header has fewer fields */
+    /* A program that was built with an older header has fewer fields. */
+    memcpy(checked, config, rondo_min_size(config->size, sizeof(*checked)));
     checked->size = sizeof(*checked);
     if (checked->blocking != 0 && checked->blocking != 1) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "config.blocking is %d: 0 or 1", checked->blocking);
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "config.blocking is %d: set it to 0 or 1",
+                          checked->blocking);
     }
     if (checked->max_channels != RONDO_CONFIG_DEFAULT &&
         (checked->max_channels < 1 || checked->max_channels > RONDO_MAX_CHANNELS)) {
         return rondo_fail(RONDO_INVALID_ARGUMENT,
-                          "config.max_channels is %d: 1 to %d, or RONDO_CONFIG_DEFAULT",
+                          "config.max_channels is %d: set it to 1 to %d, or RONDO_CONFIG_DEFAULT",
                           checked->max_channels, RONDO_MAX_CHANNELS);
     }
     if (checked->split_share != 0) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "config.split_share is %d: it is reserved, 0",
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "config.split_share is %d: it is reserved and must be 0",
                           checked->split_share);
     }
     if (checked->device < RONDO_DEVICE_CURRENT || checked->allow_shared_gpu < RONDO_CONFIG_DEFAULT ||
         checked->allow_shared_gpu > 1) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT,
-                          "config.device is %d and config.allow_shared_gpu %d: a CUDA device from 0 on, "
-                          "RONDO_DEVICE_CURRENT, or "
-                          "RONDO_CONFIG_DEFAULT for host memory; "
-                          "0, 1 or RONDO_CONFIG_DEFAULT",
-                          checked->device, checked->allow_shared_gpu);
+        return rondo_fail(
+            RONDO_INVALID_ARGUMENT,
+            "config.device is %d and config.allow_shared_gpu %d: set device to a CUDA device from 0 "
+            "on, RONDO_DEVICE_CURRENT, or RONDO_CONFIG_DEFAULT for host memory, and "
+            "allow_shared_gpu to 0, 1 or RONDO_CONFIG_DEFAULT",
+            checked->device, checked->allow_shared_gpu);
     }
     if (checked->timeout_ms < RONDO_CONFIG_DEFAULT) {
         return rondo_fail(RONDO_INVALID_ARGUMENT,
-                          "config.timeout_ms is %lld: 0 for none, or RONDO_CONFIG_DEFAULT",
+                          "config.timeout_ms is %lld: set it to 0 for no timeout, to milliseconds, or to "
+                          "RONDO_CONFIG_DEFAULT",
                           (long long)checked->timeout_ms);
     }
     return RONDO_SUCCESS;

@@ -1,6 +1,6 @@
 /*
- * What the faces (MPI, NCCL, tools) need of the engine besides rondo.h. Exported under a private symbol
- * version: no ABI promise.
+ * The engine for the MPI and NCCL front ends and the tools, besides rondo.h. Exported under a private symbol
+ * version, without a stable ABI.
  */
 #ifndef RONDO_INIT_ENGINE_H
 #define RONDO_INIT_ENGINE_H
@@ -9,12 +9,12 @@
 #include "rondo.h"
 
 /**
- * Create a communicator through a bootstrap; takes ownership of it in every case (closes it as the last step
- * of creation). Blocking, non-blocking and inside a group as rondo_comm_create describes.
+ * Create a communicator over a bootstrap. Always takes ownership of the bootstrap, and closes it as the last
+ * step of creation. Blocking, non-blocking and inside a group, as rondo_comm_create describes.
  */
 rondo_status rondo_engine_create(struct rondo_bootstrap *bootstrap, const rondo_config *config,
                                  rondo_comm **comm);
-/** Communicators that exist in this process (created and neither destroyed nor aborted). */
+/** @return how many communicators of this process are neither destroyed nor aborted. */
 int rondo_engine_ncomms(void);
 
 #endif

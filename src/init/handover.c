@@ -6,10 +6,10 @@
 #include "tuner/model.h"
 
 /*
- * Local rank 0 writes numbers and local rank 1 echoes them, in places of the mailbox that no operation has used
- * yet. The fastest of several batches counts, since other threads may use the cores. Neither rank blocks: one
- * that sees nothing for LISTEN_NS returns and tries again in the next step, and local rank 0 gives up after
- * GIVE_UP_NS.
+ * Local rank 0 writes numbers and local rank 1 echoes them, in places of the mailbox that no operation has
+ * used yet. The fastest of several batches counts, since other threads may use the cores. Neither rank
+ * blocks: one that sees nothing for LISTEN_NS returns and tries again in the next step, and local rank 0
+ * gives up after GIVE_UP_NS.
  */
 enum {
     BATCH = 8,

@@ -108,7 +108,8 @@ void rondo_init_cancel(struct rondo_ctx *ctx)
     }
 }
 
-/* The deadline has passed: find the ranks that are missing. @return RONDO_IN_PROGRESS until they are known. */
+/* The deadline has passed: find the ranks that are missing. @return RONDO_IN_PROGRESS until they are
+ * known. */
 static rondo_status name_missing(struct rondo_init *init)
 {
     struct rondo_ctx *ctx = init->ctx;

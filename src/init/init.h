@@ -1,4 +1,4 @@
-/* Creation of a communicator, moved step by step. */
+/* Creation of a communicator in steps that never block. */
 #ifndef RONDO_INIT_INIT_H
 #define RONDO_INIT_INIT_H
 
@@ -7,25 +7,26 @@
 
 struct rondo_split {
     struct rondo_ctx *parent;
-    uint64_t child; /* the parent's nchildren at the call: several splits may be under way */
+    uint64_t child; /* the parent's nchildren at the call; several splits may be in progress */
     int color, key;
 };
-/** Begin creation; takes ownership of the bootstrap. split: NULL, or the parent's side of a split (its first
- * round). */
+/** Begin a creation; takes ownership of the bootstrap. split: NULL, or the parent's side of a split, which is
+ * its first round. */
 rondo_status rondo_init_begin(struct rondo_ctx *ctx, struct rondo_bootstrap *bootstrap,
                               const struct rondo_split *split);
 /**
- * Move creation: RONDO_SUCCESS (ready; ctx->life.init is NULL), RONDO_IN_PROGRESS, or the error that
- * ended it. nranks 0 after success of a split: no colour. Any thread; one that comes while another is at
- * it gets RONDO_IN_PROGRESS.
+ * Take a step. Any thread may call; while another one is in a step, it gets RONDO_IN_PROGRESS.
+ * @return RONDO_SUCCESS (ready, ctx->life.init is NULL), RONDO_IN_PROGRESS, or the error that ended the
+ * creation. After a successful split, nranks 0 means that this rank has no colour.
  */
 rondo_status rondo_init_step(struct rondo_ctx *ctx);
-/** The same; where the bootstrap says that this thread may not (MPI of one thread): RONDO_IN_PROGRESS while
- * another one may be at it, until the deadline. */
+/** Like rondo_init_step, but where the bootstrap forbids this thread to step (MPI with one thread), return
+ * RONDO_IN_PROGRESS until the deadline: another thread may be stepping. */
 rondo_status rondo_init_look(struct rondo_ctx *ctx);
-/** Give up a creation under way. */
+/** Cancel a creation in progress. */
 void rondo_init_cancel(struct rondo_ctx *ctx);
-/** Run creations to their end, together. Each context's result is in its state. @return the first error. */
+/** Step several creations until all have ended. Each context's state holds its result. @return the first
+ * error. */
 rondo_status rondo_init_run(struct rondo_ctx **ctxs, int n);
 
 #endif

@@ -6,15 +6,15 @@
 
 #include "base/types.h"
 
-/* Names of variables; NULL: there is none. */
+/* Names of variables; NULL: none. */
 struct row {
     const char *mark; /* set: this launcher started the process */
     const char *name, *unbind;
     const char *tasks, *task, *local_tasks;
 };
 
-/* Under mpirun in a job of Slurm, Slurm's variables speak of mpirun's own tasks: Slurm comes last. PMI_SIZE
- * alone is Slurm's too (srun --mpi=pmi2). */
+/* The first match wins. Under mpirun in a Slurm job, Slurm's variables describe mpirun's daemons, so Slurm
+ * comes after it. srun --mpi=pmi2 sets PMI_SIZE too. */
 static const struct row rows[] = {
     { "OMPI_COMM_WORLD_SIZE", "mpirun", "mpirun --bind-to none", "OMPI_COMM_WORLD_SIZE",
       "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE" },
@@ -23,7 +23,7 @@ static const struct row rows[] = {
     { "PMI_SIZE", "mpiexec", "mpiexec -bind-to none", "PMI_SIZE", "PMI_RANK", NULL },
 };
 
-/* A whole number that is not negative, or what is said instead. */
+/* @return the variable as a non-negative int, or `otherwise`. */
 static int env_int(const char *name, int otherwise)
 {
     const char *text = name ? getenv(name) : NULL;

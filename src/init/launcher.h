@@ -1,18 +1,19 @@
-/* What the environment tells of the launcher that started this process. It is a hint for messages: nothing is
- * decided by it. */
+/* The launcher that started this process, according to the environment. Only messages use it; nothing depends
+ * on it. */
 #ifndef RONDO_INIT_LAUNCHER_H
 #define RONDO_INIT_LAUNCHER_H
 
 struct rondo_launcher {
-    const char *name;   /* "mpirun", "mpiexec", "srun"; NULL: none is known */
-    const char *unbind; /* how it is told not to bind ranks to cores */
-    int tasks;          /* started together with this one; 0: unknown */
-    int task;           /* number of this one among them; -1: unknown */
-    int local_tasks;    /* of them on this node, as the launcher counts nodes; 0: unknown */
+    const char *name;   /* "mpirun", "mpiexec", "srun"; NULL: unknown */
+    const char *unbind; /* its command line without binding to cores */
+    int tasks;          /* in the job step of this one; 0: unknown */
+    int task;           /* this one's number; -1: unknown */
+    int local_tasks;    /* on this node, as the launcher counts nodes; 0: unknown */
 };
 
+/** Read the environment. */
 void rondo_launcher_read(struct rondo_launcher *launcher);
-/** Tasks on node @a node of Slurm's list "2(x3),1"; 0: the list does not tell. */
+/** @return the tasks on node @a node in a list of Slurm such as "2(x3),1"; 0: unknown. */
 int rondo_launcher_slurm_tasks(const char *list, int node);
 
 #endif

@@ -1,4 +1,4 @@
-/* The life of a communicator as the user sees it: creation, finalize, destroy, abort. */
+/* The life of a communicator as the user sees it: create, finalize, destroy, abort. */
 #include "init/life.h"
 
 #include <linux/membarrier.h>
@@ -17,7 +17,7 @@
 
 /* ---- the end ---- */
 
-/* Threads that are inside leave at their next look; a bound all the same, since one may be stopped in a
+/* Threads leave the communicator at their next look at its state. Wait at most 5 s: one may be stopped in a
  * debugger. */
 static int all_left(const int16_t *count)
 {
@@ -28,18 +28,18 @@ static int all_left(const int16_t *count)
     return __atomic_load_n(count, __ATOMIC_ACQUIRE) == 0;
 }
 
-/* After rondo_shell_claim(): once every thread has passed a fence, whoever comes in sees the dead shell,
- * and who came in before has said so. */
+/* After rondo_shell_claim(): once every thread has passed a fence, a thread that enters sees the dead shell,
+ * and one that entered before has counted itself. */
 static int wait_until_left(const rondo_comm *comm)
 {
     struct timespec ms = { 0, 1000000 };
     if (syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) != 0) {
-        nanosleep(&ms, NULL); /* a store that takes longer is not known */
+        nanosleep(&ms, NULL); /* no store is known to take longer to be seen */
     }
     return all_left(&comm->busy);
 }
 
-/* The shell is claimed and the calling thread of the communicator is not inside. */
+/* The caller has claimed the shell. left: the thread that made calls has left it. */
 static void comm_end(rondo_comm *comm, struct rondo_ctx *ctx, int left, const char *how)
 {
     RONDO_INFO(RONDO_SUBSYS_DESTROY, "communicator \"%s\" %016llx: rank %d of %d %s after %llu collectives",
@@ -47,16 +47,16 @@ static void comm_end(rondo_comm *comm, struct rondo_ctx *ctx, int left, const ch
                (unsigned long long)ctx->calls.seq);
     if (left) {
         int failed = __atomic_load_n(&ctx->life.state, __ATOMIC_ACQUIRE) == RONDO_COMM_FAILED;
-        rondo_ctx_drop_queue(ctx, failed ? ctx->life.failure
-                                         : RONDO_INVALID_USAGE); /* before the visitors: who waits for a
-                                                                    stream goes when its plans are done */
+        /* Before waiting for visitors: a thread that synchronizes a stream leaves when its plans are done. */
+        rondo_ctx_drop_queue(ctx, failed ? ctx->life.failure : RONDO_INVALID_USAGE);
         left = all_left(&comm->visitors);
     }
     rondo_shell_bury(comm);
     if (!left) {
-        RONDO_WARN("rank %d: a thread did not leave the aborted communicator \"%s\" within 5 s: its memory "
-                   "is not freed",
-                   ctx->job.rank, ctx->job.name);
+        RONDO_WARN(
+            "rank %d: a thread did not leave the aborted communicator \"%s\" within 5 s: Rondo does not "
+            "free its memory",
+            ctx->job.rank, ctx->job.name);
         return;
     }
     rondo_init_cancel(ctx);
@@ -66,20 +66,22 @@ static void comm_end(rondo_comm *comm, struct rondo_ctx *ctx, int left, const ch
 void rondo_comm_discard(struct rondo_ctx *ctx)
 {
     rondo_comm *shell = ctx->shell;
-    int known = rondo_comm_is_alive(shell) || __atomic_load_n(&shell->magic, __ATOMIC_ACQUIRE) ==
-                                                  RONDO_COMM_DEAD; /* to the user: made in a group */
+    /* Known to the user: the shell was published in a group. */
+    int known = rondo_comm_is_alive(shell) ||
+                __atomic_load_n(&shell->magic, __ATOMIC_ACQUIRE) == RONDO_COMM_DEAD;
     if (known && rondo_shell_claim(shell, "rondo_group_end", &ctx) != RONDO_SUCCESS) {
-        rondo_comm_leave(shell); /* who aborted it frees it */
+        rondo_comm_leave(shell); /* the thread that aborted it frees it */
         return;
     }
     __atomic_store_n(&shell->magic, RONDO_COMM_DEAD, __ATOMIC_RELEASE);
     rondo_comm_leave(shell);
-    comm_end(shell, ctx, 1, "given up");
+    comm_end(shell, ctx, 1, "discarded");
 }
 
 /* ---- creations of a group ---- */
 
-/* Those that were not aborted since become the first *n. @return the error of one that was. */
+/* Move the creations that were not aborted since to the front and set *n. @return the error of one that
+ * was. */
 static rondo_status enter_creations(struct rondo_creation *creations, int *n)
 {
     rondo_status status = RONDO_SUCCESS;
@@ -110,7 +112,7 @@ static rondo_status run_creations(const struct rondo_creation *creations, int n)
     return status;
 }
 
-/* Those that failed, and splits without a colour, leave NULL. */
+/* Failed creations and splits without a colour set the user's pointer to NULL. */
 static rondo_status end_creations(struct rondo_creation *creations, int n, rondo_status status)
 {
     rondo_status entered = enter_creations(creations, &n);
@@ -173,7 +175,7 @@ rondo_status rondo_engine_create(struct rondo_bootstrap *bootstrap, const rondo_
 {
     struct rondo_ctx *ctx;
     rondo_status status = comm == NULL ? rondo_fail(RONDO_INVALID_ARGUMENT,
-                                                    "the place for the new communicator is NULL")
+                                                    "the pointer for the new communicator is NULL")
                                        : RONDO_SUCCESS;
     if (status == RONDO_SUCCESS) {
         status = rondo_ctx_create(bootstrap->rank, bootstrap->nranks, config, &ctx);
@@ -204,13 +206,14 @@ rondo_status rondo_comm_abort(rondo_comm *comm)
     int left;
     RONDO_TRY(rondo_shell_claim(comm, "rondo_comm_abort", &ctx));
     if (__atomic_load_n(&ctx->life.state, __ATOMIC_ACQUIRE) != RONDO_COMM_INIT) {
-        tell_abort(ctx); /* before the thread that waits notices and says it in its own words */
+        tell_abort(
+            ctx); /* first, so that the other ranks read this sentence and not one of a waiting thread */
         ctx->backend->abort(ctx);
     }
     __atomic_store_n(&ctx->life.aborted, 1, __ATOMIC_RELEASE);
     left = wait_until_left(comm) && all_left(&comm->visitors);
     if (left) {
-        tell_abort(ctx); /* a creation may have ended meanwhile */
+        tell_abort(ctx); /* a creation may have completed meanwhile */
     }
     comm_end(comm, ctx, left, "aborted");
     return RONDO_SUCCESS;
@@ -241,8 +244,8 @@ rondo_status rondo_comm_destroy(rondo_comm *comm)
     struct rondo_ctx *ctx;
     rondo_status status = RONDO_SUCCESS, claimed;
     RONDO_TRY(rondo_comm_enter(comm, "rondo_comm_destroy", &ctx));
-    if (__atomic_load_n(&ctx->life.state, __ATOMIC_ACQUIRE) ==
-        RONDO_COMM_INIT) { /* a non-blocking creation has its own deadline */
+    if (__atomic_load_n(&ctx->life.state, __ATOMIC_ACQUIRE) == RONDO_COMM_INIT) {
+        /* A non-blocking creation ends in time: it has its own deadline. */
         status = rondo_init_run(&ctx, 1);
     }
     if (__atomic_load_n(&ctx->life.state, __ATOMIC_ACQUIRE) == RONDO_COMM_READY) {
@@ -265,7 +268,8 @@ rondo_status rondo_comm_async_error(rondo_comm *comm, rondo_status *error)
 {
     struct rondo_ctx *ctx;
     if (error == NULL) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_comm_async_error: the place for the error is NULL");
+        return rondo_fail(RONDO_INVALID_ARGUMENT,
+                          "rondo_comm_async_error: the pointer for the error is NULL");
     }
     RONDO_TRY(rondo_comm_visit(comm, "rondo_comm_async_error", &ctx));
     switch (__atomic_load_n(&ctx->life.state, __ATOMIC_ACQUIRE)) {

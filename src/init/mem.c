@@ -1,4 +1,4 @@
-/* Memory for the user's buffers: of the host (base/heap.h), or of a GPU. */
+/* Memory for the user's buffers, on the host (base/heap.h) or on a GPU. */
 #include "base/heap.h"
 #include "base/log.h"
 #include "base/param.h"
@@ -7,7 +7,7 @@
 rondo_status rondo_mem_alloc(void **ptr, size_t bytes)
 {
     if (ptr == NULL) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_mem_alloc: the place for the pointer is NULL");
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_mem_alloc: the pointer for the result is NULL");
     }
     if (bytes == 0) {
         *ptr = NULL;

@@ -15,7 +15,7 @@
 #include "topo/xml/xml.h"
 #include "tuner/model.h"
 
-/* ---- the machine: known once a process ---- */
+/* ---- the machine: detected once a process ---- */
 
 static pthread_mutex_t machine_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct rondo_machine machine; /* communicators come and go, the machine stays */
@@ -76,7 +76,7 @@ static rondo_status level(const char *parameter, const char *text, int32_t *type
     int found = text[0] != '\0' ? rondo_path_type_from_name(text) : -1;
     if (text[0] != '\0' && found < 0) {
         return rondo_fail(RONDO_INVALID_USAGE,
-                          "%s=%s is no type of path; LOC, NVL, PIX, PXB, PHB, SYS or NCCL's numbers are",
+                          "%s=%s is not a path type: use LOC, NVL, PIX, PXB, PHB, SYS or NCCL's numbers",
                           parameter, text);
     }
     *type = found;
@@ -112,26 +112,26 @@ static int shows_gpu(int64_t busid)
     return 0;
 }
 
-/* A GPU that the machine does not show (a container without its PCI tree, another machine's RONDO_TOPO_FILE):
- * then its paths are not known, and all count as alike. */
+/* The machine may lack a GPU (a container without its PCI tree, another machine's RONDO_TOPO_FILE). Its paths
+ * are then unknown, and all paths count as equal. */
 static int knows_gpus(const struct rondo_layout *layout, const struct rondo_peer *peers)
 {
     for (int i = 0; i < layout->nlocal; i++) {
         const struct rondo_peer *peer = &peers[layout->local_ranks[i]];
         if (peer->device >= 0 && !shows_gpu(rondo_busid_parse(peer->bus_id))) {
-            RONDO_WARN("the machine (%s) shows no GPU at %s, which rank %d on %s has: rings and trees do not "
-                       "follow the wiring; "
-                       "RONDO_TOPO_FILE can describe it",
-                       machine.source, peer->bus_id, peer->rank, rondo_log_host());
+            RONDO_WARN(
+                "the machine (%s) shows no GPU at %s, which rank %d on %s uses: rings and trees do not "
+                "follow the wiring; describe it with RONDO_TOPO_FILE",
+                machine.source, peer->bus_id, peer->rank, rondo_log_host());
             return 0;
         }
     }
     return 1;
 }
 
-/* Where nothing is known, what is written is looked for at creation anyway (rondo_net_check). */
-static void fill_ways(const struct rondo_layout *layout, const struct rondo_peer *peers,
-                      const struct rondo_topo *topo, uint8_t *ways)
+/* Unknown paths may use P2P: phase "p2p_check" tests each pair anyway. */
+static void fill_p2p_modes(const struct rondo_layout *layout, const struct rondo_peer *peers,
+                           const struct rondo_topo *topo, uint8_t *modes)
 {
     int n = layout->nlocal, known = topo->all_gpus;
     for (int a = 0; a < n; a++) {
@@ -141,9 +141,9 @@ static void fill_ways(const struct rondo_layout *layout, const struct rondo_peer
             if (known) {
                 rondo_topo_p2p(topo, a, b, &read, &verdict);
             }
-            ways[a * n + b] = !verdict.yes ? RONDO_P2P_MODE_NONE
-                              : read       ? RONDO_P2P_MODE_READ
-                                           : RONDO_P2P_MODE_WRITE;
+            modes[a * n + b] = !verdict.yes ? RONDO_P2P_MODE_NONE
+                               : read       ? RONDO_P2P_MODE_READ
+                                            : RONDO_P2P_MODE_WRITE;
             if (!verdict.yes && a < b) {
                 RONDO_INFO(RONDO_SUBSYS_INIT | RONDO_SUBSYS_P2P, "ranks %d and %d do not use P2P: %s",
                            peers[layout->local_ranks[a]].rank, peers[layout->local_ranks[b]].rank,
@@ -153,7 +153,7 @@ static void fill_ways(const struct rondo_layout *layout, const struct rondo_peer
     }
 }
 
-/* Why a GPU's data go through host memory on their way to a net. */
+/* Log why a GPU's data go through host memory on their way to a NIC. */
 static void log_gdr(const struct rondo_layout *layout, const struct rondo_peer *peers,
                     const struct rondo_topo *topo)
 {
@@ -172,7 +172,7 @@ static void log_gdr(const struct rondo_layout *layout, const struct rondo_peer *
     }
 }
 
-/* Which GPUs send by a net through another one, and why. */
+/* Log which GPUs send through another GPU near the NIC, and why. */
 static void log_pxn(const struct rondo_layout *layout, const struct rondo_peer *peers,
                     const struct rondo_topo *topo)
 {
@@ -194,7 +194,7 @@ static void log_pxn(const struct rondo_layout *layout, const struct rondo_peer *
     }
 }
 
-/* Do the ranks' cores say where they are: on cores that the machine has, and not on the same ones for all? */
+/* Are the ranks bound to cores that the machine has, and not all to the same ones? */
 static int are_bound_there(const struct rondo_topo_rank *ranks, int n, const struct rondo_cores *all)
 {
     int differ = 0;
@@ -210,9 +210,9 @@ static int are_bound_there(const struct rondo_topo_rank *ranks, int n, const str
 }
 
 /*
- * A machine that is described (RONDO_TOPO_FILE, HWLOC_SYNTHETIC, HWLOC_XMLFILE) need not be this host, whose
- * cores the ranks know. Where those say nothing, rank k of the node takes the k-th core of the machine, as
- * launchers lay ranks by core; behind the last core they begin again.
+ * A described machine (RONDO_TOPO_FILE, HWLOC_SYNTHETIC, HWLOC_XMLFILE) need not be this host, to whose cores
+ * the ranks are bound. Where their cores do not fit, rank k of the node takes the machine's k-th core, as
+ * launchers place ranks by core, and starts again after the last one.
  */
 static void place_by_core(struct rondo_topo_rank *ranks, int n)
 {
@@ -270,7 +270,7 @@ static void log_graph(const struct rondo_topo *topo, const struct rondo_graph *g
                (long long)g->steps);
 }
 
-/* A graph of the file stands for the one that was searched. */
+/* A graph of the file replaces the one that was searched. */
 static rondo_status graphs_from_file(const struct rondo_topo *topo, const char *file,
                                      struct rondo_graph graphs[RONDO_NUM_GRAPHS])
 {
@@ -308,7 +308,7 @@ static rondo_status make_graphs(const struct rondo_topo *topo, struct rondo_grap
 }
 
 rondo_status rondo_node_graphs(const struct rondo_layout *layout, const struct rondo_peer *peers,
-                               uint8_t **bytes, size_t *n, uint8_t *ways)
+                               uint8_t **bytes, size_t *n, uint8_t *modes)
 {
     struct rondo_graph graphs[RONDO_NUM_GRAPHS] = { 0 };
     struct rondo_topo *topo = NULL;
@@ -317,8 +317,8 @@ rondo_status rondo_node_graphs(const struct rondo_layout *layout, const struct r
     pthread_mutex_lock(&machine_lock);
     RONDO_TRY_GOTO(find_machine(), out);
     RONDO_TRY_GOTO(node_topo(layout, peers, &topo), out);
-    if (ways != NULL) {
-        fill_ways(layout, peers, topo, ways);
+    if (modes != NULL) {
+        fill_p2p_modes(layout, peers, topo, modes);
         log_gdr(layout, peers, topo);
         log_pxn(layout, peers, topo);
     }
@@ -344,7 +344,7 @@ out:
 
 /* ---- rings over all ranks ---- */
 
-/* RONDO_DETERMINISM=strict: positions are ranks, on every channel. */
+/* RONDO_DETERMINISM=strict: on every channel the position is the rank. */
 static rondo_status fill_rings_in_rank_order(struct rondo_layout *layout)
 {
     int32_t *rank_at;
@@ -359,7 +359,7 @@ static rondo_status fill_rings_in_rank_order(struct rondo_layout *layout)
     return RONDO_SUCCESS;
 }
 
-/* Channels beyond the stitched ones begin again. */
+/* More channels than were stitched repeat them from the first. */
 static rondo_status fill_rings(struct rondo_layout *layout, const struct rondo_stitch *stitch)
 {
     int stitched = rondo_stitch_summary(stitch)->nchannels;
@@ -380,8 +380,7 @@ static rondo_status fill_rings(struct rondo_layout *layout, const struct rondo_s
     return RONDO_SUCCESS;
 }
 
-/* What carries the bytes of the slowest pair of ranks: a device better than sockets only where all have it.
- */
+/* The slowest pair of ranks decides: RDMA counts only if all ranks have the same device for it. */
 static enum rondo_model_net net_of_all(const struct rondo_peer *peers, int nranks)
 {
     uint32_t common = UINT32_MAX;
@@ -407,7 +406,7 @@ static int is_host(const struct rondo_peer *peers, int nranks)
     return 0;
 }
 
-/* As many as load the graphs' links; GPUs of which nothing is known have some. */
+/* GPUs use as many channels as load the graphs' links, or UNKNOWN_CHANNELS where the links are unknown. */
 static void limit_channels(struct rondo_layout *layout, int host)
 {
     enum { UNKNOWN_CHANNELS = 16 };
@@ -418,7 +417,7 @@ static void limit_channels(struct rondo_layout *layout, int host)
     }
 }
 
-/* What the transport asks of this rank's GPU and nets. */
+/* List the NICs that the transport uses with GPUDirect or through a relay. */
 static rondo_status fill_cards(struct rondo_layout *layout, const struct rondo_stitch *stitch)
 {
     int nnets = rondo_stitch_nnets(stitch, layout->rank);
@@ -437,8 +436,8 @@ static rondo_status fill_cards(struct rondo_layout *layout, const struct rondo_s
     return RONDO_SUCCESS;
 }
 
-/* Trees of one node whose ranks stand in groups, in the order of channel 0's ring. In rank order that order
- * knows no groups. */
+/* Build the trees of one node whose ranks form groups, in the order of channel 0's ring. Rank order has no
+ * groups. */
 static rondo_status fill_grouped(struct rondo_layout *layout, const struct rondo_stitch *stitch)
 {
     const uint8_t *cut = rondo_stitch_cuts(stitch);
@@ -452,8 +451,7 @@ static rondo_status fill_grouped(struct rondo_layout *layout, const struct rondo
                                    rondo_stitch_summary(stitch)->levels.n);
 }
 
-/* What was chosen: how the edges of trees and rings go over the levels. RONDO_DETERMINISM=strict has rank
- * order instead. */
+/* Log how the edges of trees and rings cross the levels. RONDO_DETERMINISM=strict has rank order instead. */
 static void log_levels(const struct rondo_layout *layout, const struct rondo_stitch *stitch)
 {
     const struct rondo_stitch_summary *sum = rondo_stitch_summary(stitch);
@@ -488,7 +486,7 @@ static rondo_status stitch_all(struct rondo_layout *layout, const struct rondo_p
     rondo_model_levels(&layout->model, rondo_stitch_summary(stitch));
     log_levels(layout, stitch);
     if (layout->nnodes > 1) {
-        layout->stitch = stitch; /* the layout's from here on, also after an error */
+        layout->stitch = stitch; /* the layout owns it from here on, also after an error */
         layout->toward = rondo_stitch_toward;
         rondo_model_net(&layout->model, rondo_stitch_summary(stitch), net_of_all(peers, layout->nranks));
         return fill_rings(layout, stitch);

@@ -1,7 +1,7 @@
 /*
- * What a node is and how channels are laid over its ranks. The lowest rank of a node detects the machine (or
- * reads RONDO_TOPO_FILE) once a process, builds the graph of the node's ranks and searches its channels; what
- * comes out are packed graphs (topo/stitch.h), the same bytes for equal nodes, that all ranks are given.
+ * A node's machine and the channels over its ranks. The lowest rank of a node detects the machine (or reads
+ * RONDO_TOPO_FILE) once a process, builds the graph of the node's ranks and searches its channels. The result
+ * is packed graphs (topo/stitch.h), with the same bytes on equal nodes, which all ranks receive.
  */
 #ifndef RONDO_INIT_NODE_H
 #define RONDO_INIT_NODE_H
@@ -11,30 +11,29 @@
 #include "topo/search.h"
 
 /**
- * Packed graphs of this rank's node; called by its lowest rank. bytes: rondo_free. ways: NULL, or room for
- * how GPU i shares memory with GPU k of the node (enum rondo_p2p_mode) at [i * nlocal + k].
+ * Pack the graphs of this rank's node, on its lowest rank. Free *bytes with rondo_free. modes: NULL, or room
+ * for the P2P mode (enum rondo_p2p_mode) of GPUs i and k of the node at [i * nlocal + k].
  */
 rondo_status rondo_node_graphs(const struct rondo_layout *layout, const struct rondo_peer *peers,
-                               uint8_t **bytes, size_t *n, uint8_t *ways);
-/** Of the machine that rondo_node_graphs found: equal machines have equal ones. */
+                               uint8_t **bytes, size_t *n, uint8_t *modes);
+/** @return the hash of the machine that rondo_node_graphs found, equal for equal machines; 0: none yet. */
 uint64_t rondo_node_machine_hash(void);
-/** How parameters bound the search: levels, rails, what is disabled. The error names the parameter. */
+/** Read the parameters that bound the search: levels, rails, what is disabled. Errors name the parameter. */
 rondo_status rondo_node_options(struct rondo_topo_options *options);
-/** Graphs of a topo: those that the file has, the others searched. file NULL or "": all are. The caller's:
- * rondo_graph_release, also after an error. */
+/** Get the graphs of a topo: from the file where it has them, else by search. file: NULL or "" for none. The
+ * caller releases them with rondo_graph_release, also after an error. */
 rondo_status rondo_node_search(const struct rondo_topo *topo, const char *file,
                                struct rondo_graph graphs[RONDO_NUM_GRAPHS]);
-/** The machine by the parameters: from RONDO_TOPO_FILE, else detected. The caller's: rondo_machine_release.
- */
+/** Read the machine from RONDO_TOPO_FILE, or detect it. Release it with rondo_machine_release. */
 rondo_status rondo_node_machine(struct rondo_machine *machine);
-/** For tests: the next call detects the machine again. */
+/** For tests: make the next call detect the machine again. */
 void rondo_node_forget_machine(void);
 
 /*
- * Everyone's part: rings of layout->nchannels channels over all ranks, from the distinct packed graphs.
- * graphs[node]: which of them a node has; fabric[node]: its place in the network. The same on all ranks,
- * because all have the same input. Several nodes: the layout keeps the stitch, and the model gets the numbers
- * of what joins the nodes (peers' net devices).
+ * On every rank: lay rings of layout->nchannels channels over all ranks, from the distinct packed graphs.
+ * graphs[node] is the hash of a node's graphs, fabric[node] its place in the network. All ranks have the same
+ * input, so they compute the same rings. With several nodes the layout keeps the stitch, and the model gets
+ * the numbers of the network between the nodes (the peers' net devices).
  */
 struct rondo_shape {
     uint64_t hash;

@@ -1,6 +1,6 @@
 /*
- * Phases "connections" and "connect". Ranks exchange the addresses of their conns' memory, then connect; where
- * memory is not shared, both ends take part.
+ * Phases "connections" and "connect". Ranks exchange the addresses of their conns' memory, then connect;
+ * where memory is not shared, both ends take part.
  */
 #include <string.h>
 

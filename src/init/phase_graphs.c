@@ -1,6 +1,6 @@
 /*
- * Phase "graphs": each rank reports how to reach its memory and how many channels it wants; the lowest rank of
- * each node also reports the hash of its node's graphs.
+ * Phase "graphs": each rank reports how to reach its memory and how many channels it wants; the lowest rank
+ * of each node also reports the hash of its node's graphs.
  */
 #include <stdlib.h>
 #include <string.h>

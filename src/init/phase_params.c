@@ -1,4 +1,5 @@
-/* Phase "params", only when the peers' hashes of their parameters differ: find which one, and on which rank. */
+/* Phase "params", only when the peers' hashes of their parameters differ: find which one, and on which
+ * rank. */
 #include "base/param.h"
 #include "init/phases.h"
 

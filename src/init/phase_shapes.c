@@ -1,7 +1,7 @@
 /*
  * Phase "shapes": every rank gets each distinct node's graphs (its shape) and makes rings and trees of them.
- * Phase "graphs" has exchanged hashes, so each distinct shape is broadcast once, down a binomial tree: in step
- * k the 2^k ranks that have it (counted from its owner) send it to as many others. Nodes are usually all
+ * Phase "graphs" has exchanged hashes, so each distinct shape is broadcast once, down a binomial tree: in
+ * step k the 2^k ranks that have it (counted from its owner) send it to as many others. Nodes are usually all
  * alike, which makes one broadcast.
  */
 #include <stdio.h>

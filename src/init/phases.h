@@ -2,9 +2,9 @@
  * Creation as a list of phases: private to init.c, which steps through them, and to the file of each phase.
  *
  * init.c starts a phase, tests it until it is done, and finishes it. A rank that fails keeps its error
- * (init->local) and sends it in the head of the next round's record, so all ranks fail together, with the same
- * sentence. A phase with own_deadline checks the deadline itself; the round after it has a second more. An
- * error of start or test leaves the round open; an error of finish is found by all ranks alike.
+ * (init->local) and sends it in the head of the next round's record, so all ranks fail together, with the
+ * same sentence. A phase with own_deadline checks the deadline itself; the round after it has a second more.
+ * An error of start or test leaves the round open; an error of finish is found by all ranks alike.
  */
 #ifndef RONDO_INIT_PHASES_H
 #define RONDO_INIT_PHASES_H
@@ -16,7 +16,8 @@
 enum { RONDO_MAX_PHASES = 14 };
 
 /*
- * Bytes that each rank sends in a round, by an allgather unless noted. A record begins with a head of 8 bytes.
+ * Bytes that each rank sends in a round, by an allgather unless noted. A record begins with a head of 8
+ * bytes.
  *
  *     colors       16     split only, among the parent's ranks
  *     peers       472
@@ -31,8 +32,8 @@ enum { RONDO_MAX_PHASES = 14 };
  * When a head reports an error, an allgather of the sentences follows in the same phase: 512 bytes a rank.
  */
 
-/* In round "graphs", a node's lowest rank describes its graphs and machine (nbytes 0: another rank), and every
- * rank gives the hash of its RONDO_TUNE_FILE (tune 0: none). */
+/* In round "graphs", a node's lowest rank describes its graphs and machine (nbytes 0: another rank), and
+ * every rank gives the hash of its RONDO_TUNE_FILE (tune 0: none). */
 struct rondo_graph_note {
     uint64_t hash, fabric, machine, tune;
     uint32_t nbytes;
@@ -138,8 +139,8 @@ rondo_status rondo_init_list_shapes(struct rondo_init *init);
 void rondo_init_free_shapes(struct rondo_init *init);
 
 /* handover.c */
-/** One step of the measurement, on local ranks 0 and 1. @return RONDO_IN_PROGRESS: call again; *silent is then
- * the rank that has not answered. */
+/** One step of the measurement, on local ranks 0 and 1. @return RONDO_IN_PROGRESS: call again; *silent is
+ * then the rank that has not answered. */
 rondo_status rondo_init_measure_handover(struct rondo_init *init, int *silent);
 /** Give the model the measured time, which all ranks have agreed on; 0: none. */
 void rondo_init_use_handover(struct rondo_ctx *ctx, uint32_t ns);
