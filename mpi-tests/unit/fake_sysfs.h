@@ -80,7 +80,7 @@ static inline void join(const char *from, const char *to)
     assert_int_equal(symlink(target, source), 0);
 }
 
-/* A PCI device at a path below devices/, "pci0000:00/0000:00:01.0/...". */
+/* Create a PCI device at a path below devices/: "pci0000:00/0000:00:01.0/...". */
 static inline void pci_put(const char *path, const char *class_code, const char *speed, const char *width)
 {
     char from[128], to[512];

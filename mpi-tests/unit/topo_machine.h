@@ -92,7 +92,7 @@ static inline int gpu_alone(struct world *w, int parent, int sm, int speed)
     return i;
 }
 
-/* A GPU with a rank. */
+/* Add a GPU with a rank. */
 static inline int gpu(struct world *w, int parent, int sm, int speed)
 {
     int i = gpu_alone(w, parent, sm, speed);

@@ -1,4 +1,4 @@
-/* For tests of topology files: pieces of XML, and a temporary directory. Include it after cmocka.h. */
+/* Pieces of XML and a temporary directory for tests of topology files. Include it after cmocka.h. */
 #ifndef RONDO_TEST_TOPO_TEXTS_H
 #define RONDO_TEST_TOPO_TEXTS_H
 
@@ -41,13 +41,13 @@ static inline const struct rondo_item *item_at(const struct rondo_machine *machi
     return &machine->item[item];
 }
 
-/* @return the head, n times the middle, and the tail. */
+/* @return the head, n copies of the middle, and the tail. */
 static inline char *repeat(const char *head, const char *middle, int n, const char *tail, size_t *bytes)
 {
     char *text;
     size_t at = strlen(head), one = strlen(middle);
     *bytes = at + (size_t)n * one + strlen(tail);
-    assert_ok(rondo_calloc(&text, *bytes + 1, 1, "a test's text"));
+    assert_ok(rondo_calloc(&text, *bytes + 1, 1, "the text of a test"));
     memcpy(text, head, at);
     for (int i = 0; i < n; i++, at += one) {
         memcpy(text + at, middle, one);

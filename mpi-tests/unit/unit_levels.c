@@ -1,6 +1,6 @@
-/* Ranks of a node that stand in groups (their trees: unit_tree.c): what levels are found and told, the bytes
- * that each algorithm moves over them, what is chosen, and 64 ranks on eight NUMA nodes. RONDO_TEST_SEED
- * repeats a run. */
+/* Levels of a node: which ones are found and packed, the bytes that each algorithm moves over them, the
+ * selection, and 64 ranks on eight NUMA nodes. unit_tree.c tests their trees. RONDO_TEST_SEED repeats a
+ * run. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -25,15 +25,15 @@
 
 enum { CORES = 64 };
 
-/* Two packages of four NUMA nodes of eight cores that share a cache: the cache says nothing that the NUMA
- * node does not. */
+/* Two packages of four NUMA nodes of eight cores that share a cache. The cache adds no level to the NUMA
+ * node. */
 static const char many_cores[] = "package:2 numa:4 l3:1 core:8 pu:1";
 
 static uint64_t seed;
 
-/* ---- which levels there are ---- */
+/* ---- finding levels ---- */
 
-/* Ranks of one node on a made-up machine. core NULL: all may run anywhere, as threads do. */
+/* Lay out ranks of one node on a synthetic machine. core NULL: all may run anywhere, like threads. */
 static void lay(struct job *job, const char *machine, int n, const int *core, const int *node)
 {
     int any[MAX_RANKS] = { 0 };
@@ -53,7 +53,7 @@ static void assert_levels(const char *machine, int n, const int *core, const cha
     job_release(&job);
 }
 
-/* What has one group, or groups of one rank, or no other groups than the level above, is left out. */
+/* A level is left out if it has one group, groups of one rank, or the same groups as the level above. */
 static void only_levels_that_divide_the_ranks_count(void **state)
 {
     static const int round_robin[] = { 0, 4, 1, 5, 2, 6, 3, 7 }, apart[] = { 0, 8, 16, 24 },
@@ -70,7 +70,7 @@ static void only_levels_that_divide_the_ranks_count(void **state)
     assert_levels("package:1 numa:1 l3:4 core:4 pu:1", 4, one_cache, "4 ranks");
 }
 
-/* More ranks than cores: they begin again at the first core. */
+/* More ranks than cores: they wrap around to the first core. */
 static void described_machine_puts_rank_k_on_core_k(void **state)
 {
     struct job job;
@@ -83,7 +83,7 @@ static void described_machine_puts_rank_k_on_core_k(void **state)
     job_release(&job);
 }
 
-/* A rank that may run in two groups is in neither: that level says nothing of anybody; others do. */
+/* A rank that may run in two groups is in neither, so that level is dropped for all; others remain. */
 static void a_rank_in_two_groups_drops_their_level(void **state)
 {
     int core[16];
@@ -101,7 +101,7 @@ static void a_rank_in_two_groups_drops_their_level(void **state)
     job_release(&job);
 }
 
-/* In rank order (RONDO_DETERMINISM=strict) a ring knows no groups, and its trees are the double trees. */
+/* In rank order (RONDO_DETERMINISM=strict) a ring has no groups, and its trees are the double trees. */
 static void rank_order_has_double_trees(void **state)
 {
     struct job job;
@@ -114,8 +114,8 @@ static void rank_order_has_double_trees(void **state)
     job_release(&job);
 }
 
-/* Ranks 0 and 1, which measure how long a line takes, in two packages: that they are far is no news; where
- * they are neighbours it is. */
+/* Ranks 0 and 1 measure the latency of a cache line. If they are in two packages, the model already
+ * counts their distance; if they are neighbours, it does not. */
 static void model_already_counts_the_distance_the_probe_measures(void **state)
 {
     static const int round_robin[] = { 0, 4, 1, 5, 2, 6, 3, 7 };
@@ -181,7 +181,7 @@ static void packed_levels_unpack_unchanged(void **state)
     rondo_free(twice);
 }
 
-/* Every byte of the levels is changed to every value: what is accepted packs to the same bytes. */
+/* Change every byte of the levels to every value: accepted bytes pack to the same bytes again. */
 static void damaged_levels_are_refused_or_mean_something_else(void **state)
 {
     struct rondo_graph graphs[RONDO_NUM_GRAPHS];
@@ -248,8 +248,8 @@ static void packing_refuses_invalid_levels(void **state)
 
 enum { LEN = 16 * CORES, RANKS_A_NUMA = 8, RANKS_A_PACKAGE = 32 };
 
-/* Elements that an all_reduce of LEN moves between groups of so many neighbouring ranks, all ways taken
- * together. */
+/* @return the elements that an all_reduce of LEN moves between groups of this many neighbouring ranks, in all
+ * directions together. */
 static uint64_t crossing(struct job *job, enum rondo_algo algo, int nchannels, int group)
 {
     struct sim_case c = { .coll = RONDO_COLL_ALL_REDUCE,
@@ -276,11 +276,11 @@ static uint64_t crossing(struct job *job, enum rondo_algo algo, int nchannels, i
 }
 
 /*
- * G groups of m ranks (G m = n). The least that an all_reduce of B bytes can move over their boundaries is 2
- * (G - 1) B: of every element each group but one must tell its part, and each but one must be told the
- * result. Trees of trees do that, and so does hierarchical two-shot. A ring leaves each group once: G edges
- * of 2 (n - 1) / n B. One-shot brings every buffer to every rank, n (n - m) B, two-shot every part of a share
- * to its rank and the share to everyone, 2 (n - m) B.
+ * G groups of m ranks (G m = n). An all_reduce of B bytes moves at least 2 (G - 1) B over their boundaries:
+ * for every element, all groups but one must send their part, and all but one must receive the result.
+ * Trees of trees reach this minimum, and so does hierarchical two-shot. A ring leaves each group once: G
+ * edges of 2 (n - 1) / n B. One-shot brings every buffer to every rank: n (n - m) B. Two-shot brings every
+ * part of a share to its rank and the share to every rank: 2 (n - m) B.
  */
 static void each_algorithm_moves_its_minimum_over_each_level(void **state)
 {
@@ -302,7 +302,7 @@ static void each_algorithm_moves_its_minimum_over_each_level(void **state)
     job_release(&job);
 }
 
-/* The same without levels: a flat tree crosses more, so that the numbers above are the groups' doing. */
+/* Without levels, a flat tree crosses more often: the numbers above are due to the groups. */
 static void a_flat_tree_crosses_levels_more_often(void **state)
 {
     struct job job;
@@ -350,8 +350,8 @@ static void schedules_over_levels_are_correct(void **state)
 
 /* ---- several nodes ---- */
 
-/* Nodes of 16, 16 and 9 ranks: inside each, trees cross its levels as seldom as can be, and nobody has too
- * many neighbours. */
+/* Nodes of 16, 16 and 9 ranks: inside each, trees cross its levels the minimum number of times, and no
+ * rank has too many neighbours. */
 static void trees_inside_nodes_follow_the_levels(void **state)
 {
     enum { N = 41 };
@@ -392,7 +392,7 @@ static void trees_inside_nodes_follow_the_levels(void **state)
     job_release(&job);
 }
 
-/* Graphs from a file may have trees of another order than rings: levels say nothing of it. */
+/* In graphs from a file, trees may have another order than rings; levels do not apply to it. */
 static void trees_with_their_own_order_have_no_levels(void **state)
 {
     enum { NODES = 3, N = 6 * NODES };
@@ -428,7 +428,7 @@ static void trees_with_their_own_order_have_no_levels(void **state)
     }
 }
 
-/* ---- what is chosen ---- */
+/* ---- selection ---- */
 
 struct made_up {
     struct rondo_machine machine;
@@ -458,19 +458,20 @@ static void made_up_close(struct made_up *m)
     rondo_machine_release(&m->machine);
 }
 
-/* On one node, of which two groups hold more than one rank; never in rank order, and more bytes, or cores
- * with more ranks, are not cheaper. */
+/* Hierarchical needs one node with two groups of several ranks, and is never used in rank order. More
+ * bytes, or more ranks per core, never make it cheaper. */
 static void hierarchical_is_for_groups_of_several_ranks(const struct rondo_layout *layout)
 {
-    struct rondo_layout l = *layout, crowded = l;
+    struct rondo_layout l = *layout, oversubscribed = l;
     struct rondo_allowed allowed;
     double last = 0;
-    crowded.model.ranks_per_core = 4;
+    oversubscribed.model.ranks_per_core = 4;
     for (size_t bytes = 8; bytes <= 64 << 20; bytes *= 8) {
         double us = rondo_cost_us(&l, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_HIERARCHICAL, RONDO_PROTO_SIMPLE, 1,
                                   bytes, 4096);
-        assert_true(us > last && us < rondo_cost_us(&crowded, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_HIERARCHICAL,
-                                                    RONDO_PROTO_SIMPLE, 1, bytes, 4096));
+        assert_true(us > last &&
+                    us < rondo_cost_us(&oversubscribed, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_HIERARCHICAL,
+                                       RONDO_PROTO_SIMPLE, 1, bytes, 4096));
         assert_true(us < rondo_cma_cost_us(&l, RONDO_ALGO_HIERARCHICAL, RONDO_COLL_ALL_REDUCE, bytes, 0));
         last = us;
     }
@@ -484,8 +485,8 @@ static void hierarchical_is_for_groups_of_several_ranks(const struct rondo_layou
     assert_int_equal(allowed.protos[RONDO_COLL_ALL_REDUCE][RONDO_ALGO_HIERARCHICAL], 0);
 }
 
-/* A core a rank: a small sum goes by the tree, because to look at all posts is to look at far ones; and no
- * flat algorithm is thought to be faster than what joins the packages. */
+/* With one core per rank, a small all_reduce uses the tree, because reading all ranks' places also reads far
+ * ones; and the model rates no flat algorithm above the link between the packages. */
 static void selection_counts_traffic_between_groups(void **state)
 {
     enum { SMALL = 8, LARGE = 64 << 20, MAILBOX = 4096 };
@@ -505,7 +506,7 @@ static void selection_counts_traffic_between_groups(void **state)
     assert_int_equal(rondo_cost_choose(&flat, NULL, RONDO_COLL_ALL_REDUCE, SMALL, MAILBOX, &choice),
                      RONDO_SUCCESS);
     assert_int_equal(choice.algo, RONDO_ALGO_ONESHOT);
-    for (int i = 0; i < rondo_num_schedules; i++) { /* nothing is nearer than without groups */
+    for (int i = 0; i < rondo_num_schedules; i++) { /* no schedule gets cheaper through groups */
         const struct rondo_schedule *s = &rondo_schedules[i];
         double us = rondo_cost_us(&with, (enum rondo_coll)s->coll, (enum rondo_algo)s->algo,
                                   RONDO_PROTO_SIMPLE, 1, MAILBOX, MAILBOX);

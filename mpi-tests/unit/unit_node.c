@@ -1,5 +1,5 @@
-/* Rings of host-memory ranks follow the machine: caches, NUMA nodes and packages of synthetic hwloc machines,
- * files, several nodes that differ. */
+/* Rings of ranks on host memory follow the machine's caches, NUMA nodes and packages: on synthetic hwloc
+ * machines, from files, and on several different nodes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,8 +14,7 @@
 #include "base/param.h"
 #include "node_job.h"
 
-/* Neighbours in the ring that are not in one group: every group is left once when the ring follows the
- * machine. */
+/* Count the ring's edges between groups. A ring that follows the machine leaves each group once. */
 static int crossings(const struct job *job, int channel, const int *group)
 {
     const struct rondo_ring *ring = &job->layout.channel[channel].ring;
@@ -38,9 +37,9 @@ static void assert_ring(const struct job *job, int channel)
 }
 
 /*
- * Two packages of two NUMA nodes of two L3 of two cores, whose numbers go round robin over the packages as
- * many BIOSes number them: cores 0, 2, .. 14 are in the first package. Rank r is bound to core r, as a
- * launcher that maps by slot does: in rank order every step of the ring would cross the packages.
+ * Two packages of two NUMA nodes of two L3 caches of two cores. Like many BIOSes, number cores round robin
+ * over the packages: cores 0, 2, .. 14 are in the first one. Rank r is bound to core r, as by a launcher
+ * that maps by slot, so in rank order every edge of the ring would cross packages.
  */
 static void ring_follows_packages_numa_and_caches(void **state)
 {
@@ -64,7 +63,7 @@ static void ring_follows_packages_numa_and_caches(void **state)
     job_release(&job);
 }
 
-/* Ranks bound in an order that has nothing to do with the machine. */
+/* The order in which ranks are bound is unrelated to the machine. */
 static void ring_follows_caches_for_any_binding(void **state)
 {
     static const int binding[] = { 5, 0, 7, 2, 6, 1, 4, 3 };
@@ -100,7 +99,8 @@ static void unbound_ranks_keep_their_order(void **state)
     job_release(&job);
 }
 
-/* Two nodes, ranks dealt round robin to them: each node's ranks stand together, and in each by cache. */
+/* Ranks assigned round robin to two nodes: the ring keeps each node's ranks together, and sorts them by
+ * cache. */
 static void ranks_of_a_node_are_contiguous(void **state)
 {
     int core[16], node[16], cache[16];
@@ -167,7 +167,7 @@ static void graphs_status(void)
     _exit((int)rondo_node_graphs(&job.layout, job.peers, &bytes, &n, NULL));
 }
 
-/* The machine comes from a file; one that is not there, and a level that is none, are errors. */
+/* RONDO_TOPO_FILE gives the machine; a missing file and an unknown RONDO_P2P_LEVEL are errors. */
 static void topology_parameters_take_effect(void **state)
 {
     char path[512];
@@ -185,7 +185,7 @@ static void topology_parameters_take_effect(void **state)
     unsetenv("RONDO_TOPO_FILE");
 }
 
-/* ---- graphs by file ---- */
+/* ---- graphs from files ---- */
 
 static char graph_path[64];
 
@@ -200,7 +200,7 @@ static void dump_graphs(void)
     _exit(job.layout.channel[0].ring.rank_at[0] == 1 && job.layout.channel[0].ring.rank_at[1] == 2 ? 0 : 97);
 }
 
-/* The ring of the file, not the one that would be found. */
+/* The ring comes from the file, not from the search. */
 static void read_graphs(void)
 {
     static const int core[] = { 0, 1, 2 };

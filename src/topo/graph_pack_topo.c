@@ -48,7 +48,7 @@ static int32_t cache_of(const struct rondo_topo *topo)
     return bytes < 0 || bytes > INT32_MAX ? 0 : (int32_t)bytes;
 }
 
-/* The verbs device names a port by its card and number; interfaces have no port. */
+/* The verbs device names a port by its NIC and number; interfaces have no port. */
 static void net_of(const struct rondo_item *item, struct rondo_graph_net *net)
 {
     net->rail = item == NULL ? -1 : item->net.rail;

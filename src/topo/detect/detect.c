@@ -361,7 +361,7 @@ static rondo_status net_add(const struct reader *reader, hwloc_obj_t os, int por
                              rondo_machine_find_pci(reader->machine, busid_of(&device->attr->pcidev)))
                        : -1,
             i;
-    RONDO_TRY(rondo_detect_nic(reader->machine, card, &i));
+    RONDO_TRY(rondo_detect_nic(reader->machine, function, &i));
     RONDO_TRY(rondo_machine_add(reader->machine, RONDO_ITEM_NET, i, &i));
     struct rondo_item *item = &reader->machine->item[i];
     const char *guid = hwloc_obj_get_info_by_name(os, "NodeGUID");

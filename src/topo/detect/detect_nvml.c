@@ -273,10 +273,10 @@ static rondo_status gpu_link(struct listing *list, const struct gpu *gpu, unsign
     if (NVML(nvml, link_type, gpu->device, link, &type) != NVML_OK) {
         type = NVML_REMOTE_UNKNOWN;
     }
-    int told = NVML(nvml, link_pci, gpu->device, link, &remote) == NVML_OK;
-    int64_t target = told ? pci_busid(&remote) : -1;
+    int known = NVML(nvml, link_pci, gpu->device, link, &remote) == NVML_OK;
+    int64_t target = known ? pci_busid(&remote) : -1;
     if (target < 0) {
-        if (!told && type != NVML_REMOTE_SWITCH) {
+        if (!known && type != NVML_REMOTE_SWITCH) {
             return RONDO_SUCCESS;
         }
         target = RONDO_BUSID_HIDDEN;
