@@ -178,7 +178,7 @@ static void crossing_messages(struct fake_rank *r)
             FAKE_OK(r, rondo_all_reduce(sum, total, 2, RONDO_INT32, RONDO_SUM, r->comm, NULL));
         }
         FAKE_OK(r, rondo_group_end());
-        FAKE_CHECK(r, total[1] == 0, "a hierarchical group ran before the outer one ended");
+        FAKE_CHECK(r, total[1] == 0, "a nested group ran before the outer one ended");
     }
     for (int m = MESSAGES - 1; m >= 0; m--) {
         int back = MESSAGES - 1 - m; /* messages of a peer arrive in the order in which it sent them */
