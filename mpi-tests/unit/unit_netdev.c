@@ -91,7 +91,7 @@ static void one_can_be_asked_for(void **state)
     assert_string_equal(why, rondo_error_text());
     set_param("RONDO_IB_DISABLE", NULL);
     assert_int_equal(mask_with("sockets", &mask, NULL, 0), RONDO_INVALID_ARGUMENT);
-    assert_says("RONDO_NET=sockets is no net device on ");
+    assert_says("RONDO_NET=sockets is not a net device on ");
     assert_int_equal(rondo_netdev_mask(&mask, NULL, 0), RONDO_INVALID_ARGUMENT); /* and stays an error */
     assert_int_equal(mask_with("plugin", &mask, NULL, 0), RONDO_INVALID_USAGE);
     assert_says("RONDO_NET_PLUGIN is none");

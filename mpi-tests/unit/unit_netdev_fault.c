@@ -200,8 +200,8 @@ static void a_comm_dies_at_its_message(void **state)
     pair_message(&pair, 10, NULL, NULL, from, to);
     assert_int_equal(pair_receive(&pair, to, 20, 5, NULL, &receiving), RONDO_SUCCESS);
     assert_int_equal(pair_receive(&pair, to, 20, 5, NULL, &sending), RONDO_REMOTE_ERROR);
-    assert_says("the connection of channel 1 from rank 3 on hostb dies at its message 3 on purpose "
-                "(RONDO_NET_FAULT on ");
+    assert_says("the connection of channel 1 from rank 3 on hostb dies at its message 3 by RONDO_NET_FAULT "
+                "on ");
     assert_int_equal(pair.net->test(receiving, &done, NULL),
                      RONDO_REMOTE_ERROR); /* what was under way fails with it */
     assert_says("dies at its message 3");
@@ -222,7 +222,7 @@ static void the_nth_call_fails(void **state)
     int n;
     (void)state;
     assert_int_equal(mask_with("fail=init:1"), RONDO_SYSTEM_ERROR);
-    assert_says("call 1 of init fails on purpose");
+    assert_says("call 1 of init fails by RONDO_NET_FAULT");
     const struct rondo_net_device *net = net_with("fail=init:2:internal");
     assert_int_equal(net->init(&n, NULL, 0), RONDO_INTERNAL_ERROR);
     assert_int_equal(net->init(&n, NULL, 0), RONDO_SUCCESS);
@@ -243,7 +243,7 @@ static void the_nth_call_fails(void **state)
     pair_message(&pair, 10, NULL, NULL, from, to);
     pair_message(&pair, 11, NULL, NULL, from, to);
     assert_int_equal(pair_send(&pair, from, 12, 5, NULL, &request), RONDO_REMOTE_ERROR);
-    assert_says("call 3 of isend fails on purpose");
+    assert_says("call 3 of isend fails by RONDO_NET_FAULT");
     assert_int_equal(pair_send(&pair, from, 12, 5, NULL, &request),
                      RONDO_REMOTE_ERROR); /* it ended the comm */
     assert_says("call 3 of isend");

@@ -163,10 +163,10 @@ static void plugins_are_found_by_a_users_word(void **state)
     assert_int_equal(use("/nowhere/libnccl-net.so", "", &n, NULL, 0), RONDO_INVALID_ARGUMENT);
     assert_says("/nowhere/libnccl-net.so of RONDO_NET_PLUGIN cannot be read");
     assert_int_equal(use("libm.so.6", "", &n, NULL, 0), RONDO_INVALID_USAGE);
-    assert_says("is not a net plugin of a version that is known: it has none of ncclNetPlugin_v12 to "
+    assert_says("is not a net plugin of a supported version: it has none of ncclNetPlugin_v12 to "
                 "ncclNetPlugin_v8");
     assert_int_equal(use(path_of(7), "", &n, NULL, 0), RONDO_INVALID_USAGE);
-    assert_says("has only version 7, which is too old; versions 8 to 12 are known");
+    assert_says("has only version 7, which is too old; Rondo supports versions 8 to 12");
     assert_int_equal(use(",", "", &n, NULL, 0), RONDO_INVALID_ARGUMENT);
     memset(name, 'x', sizeof name - 1);
     name[sizeof name - 1] = '\0';

@@ -18,13 +18,13 @@ static void plugins_that_cannot_be_used_are_told_of(void **state)
         { "longname", "has no name, or one of more than 63 bytes;", RONDO_INVALID_USAGE, 8 },
         { "init=2", "init gave 2 (unhandled system error", RONDO_SYSTEM_ERROR, 8 },
         { "init=3", "init gave 3 (", RONDO_INTERNAL_ERROR, 8 },
-        { "init=-77", "init gave -77 (not a code that is known)", RONDO_INTERNAL_ERROR, 8 },
-        { "devices=0", "says that it has 0 devices", RONDO_INVALID_USAGE, 8 },
-        { "devices=-5", "says that it has -5 devices", RONDO_INVALID_USAGE, 8 },
-        { "devices=2000000000", "says that it has 2000000000 devices", RONDO_INVALID_USAGE, 8 },
+        { "init=-77", "init gave -77 (unknown code)", RONDO_INTERNAL_ERROR, 8 },
+        { "devices=0", "reports 0 devices", RONDO_INVALID_USAGE, 8 },
+        { "devices=-5", "reports -5 devices", RONDO_INVALID_USAGE, 8 },
+        { "devices=2000000000", "reports 2000000000 devices", RONDO_INVALID_USAGE, 8 },
         { "devicescode=6", "devices gave 6 (", RONDO_REMOTE_ERROR, 8 },
         { "properties=5", "getProperties gave 5 (", RONDO_INVALID_USAGE, 8 },
-        { "offload", "is for kernels of NCCL's (device offload of type 1)", RONDO_INVALID_USAGE, 8 },
+        { "offload", "needs NCCL kernels (device offload of type 1)", RONDO_INVALID_USAGE, 8 },
     };
     int n;
     (void)state;
@@ -78,7 +78,7 @@ static void failures_name_function_code_and_both_ends(void **state)
     } rows[] = { { "fail=isend:2,warn", "isend gave 2 (", RONDO_REMOTE_ERROR },
                  { "fail=isend:6,warn", "isend gave 6 (", RONDO_REMOTE_ERROR },
                  { "fail=isend:1,warn", "isend gave 1 (", RONDO_UNHANDLED_CUDA_ERROR },
-                 { "fail=isend:99,warn", "isend gave 99 (not a code that is known)", RONDO_INTERNAL_ERROR },
+                 { "fail=isend:99,warn", "isend gave 99 (unknown code)", RONDO_INTERNAL_ERROR },
                  { "fail=test:3,warn", "test gave 3 (", RONDO_INTERNAL_ERROR } };
     uint8_t byte[8] = { 0 };
     struct mock_net *seen;
@@ -191,7 +191,7 @@ static void sizes_that_cannot_be_are_not_believed(void **state)
     assert_int_equal(pair_send(&pair, byte + 4, 4, 0, region, &sending), RONDO_SUCCESS);
     assert_int_equal(net->test(receiving, &done, &arrived), RONDO_INVALID_USAGE);
     assert_int_equal(done, 0);
-    assert_says("says that a message of 5 bytes has come into room for 4");
+    assert_says("reports a message of 5 bytes in a buffer of 4");
     pair_close(&pair);
     leave(library, seen);
 }

@@ -1,4 +1,4 @@
-/* Net devices: the list, and which of them are used here. */
+/* The list of net devices, and which of them this process uses. */
 #include "net/netdev.h"
 
 #include <pthread.h>
@@ -18,7 +18,7 @@ const int rondo_num_netdevs = NUM_NETDEVS;
 _Static_assert(NUM_NETDEVS <= 32, "a mask has a bit for each");
 _Static_assert((int)NUM_NETDEVS == (int)RONDO_FAULT_NETDEVS, "each has a wrapper");
 
-/* What a user of NCCL calls them. */
+/* NCCL's names for them. */
 static const struct {
     const char *name;
     const struct rondo_net_device *net;
@@ -41,7 +41,7 @@ static int named(const struct rondo_net_device *net, const char *name)
     return strcasecmp(net->name, name) == 0;
 }
 
-/* An open plugin goes by its own name, too; ours come first. */
+/* An open plugin also has its own name; built-in names take precedence. */
 const struct rondo_net_device *rondo_netdev_by_name(const char *name)
 {
     for (int i = 0; i < NUM_NETDEVS; i++) {
@@ -79,7 +79,7 @@ static rondo_status ask(int i)
     return RONDO_SUCCESS;
 }
 
-/* RONDO_NET: one of ours is asked alone; any other name may be the plugin's. */
+/* RONDO_NET names one of our devices, which is then asked alone; any other name may be the plugin's. */
 static rondo_status ask_only(const char *name)
 {
     const struct rondo_net_device *net = rondo_netdev_by_name(name);
@@ -90,11 +90,11 @@ static rondo_status ask_only(const char *name)
     }
     if (net == NULL && rondo_netdev_by_name(name) == NULL) {
         const char *plugin = rondo_netdev_plugin_name();
-        return rondo_fail(RONDO_INVALID_ARGUMENT,
-                          "RONDO_NET=%.100s is no net device on %s; there are verbs (or IB), socket, and the "
-                          "name of a plugin (%s%s)",
-                          name, rondo_log_host(), plugin[0] ? "here " : "none here; see RONDO_NET_PLUGIN",
-                          plugin);
+        return rondo_fail(
+            RONDO_INVALID_ARGUMENT,
+            "RONDO_NET=%.100s is not a net device on %s; there are verbs (or IB), socket, and the "
+            "name of a plugin (%s%s)",
+            name, rondo_log_host(), plugin[0] ? "here " : "none here; see RONDO_NET_PLUGIN", plugin);
     }
     return found.mask != 0 ? RONDO_SUCCESS
                            : rondo_fail(RONDO_INVALID_USAGE, "RONDO_NET=%.100s, but there is none on %s: %s",

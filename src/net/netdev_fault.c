@@ -1,4 +1,4 @@
-/* Faults of net devices on purpose: contract and words in netdev_fault.h. */
+/* Fault injection for net devices. Contract and syntax: netdev_fault.h. */
 #include "net/netdev_fault.h"
 
 #ifdef RONDO_FAULTS
@@ -43,7 +43,7 @@ static struct {
 
 /* ---- the words ---- */
 
-/* X(ctx, word, least, most) of those that are numbers. */
+/* X(ctx, word, least, most) for words with a number. */
 static const struct {
     const char *word;
     int64_t *value, least, most;
@@ -53,7 +53,7 @@ static const struct {
     { "connect", &fault.connect, 1, 1000000 }, { "die", &fault.die, 1, INT64_MAX },
 };
 
-/* "isend:3:remote". @return 0 when it is that. */
+/* Parse "isend:3:remote". @return 0 on success. */
 static int parse_fail(const char *value)
 {
     static const struct {
@@ -136,7 +136,7 @@ rondo_status rondo_netdev_fault_init(int *armed)
     rondo_free(copy);
     if (status == RONDO_SUCCESS) {
         *armed = 1;
-        RONDO_WARN("RONDO_NET_FAULT=%s: net devices misbehave on purpose", text);
+        RONDO_WARN("RONDO_NET_FAULT=%s: fault injection into net devices is on", text);
     }
     return status;
 }
@@ -148,7 +148,7 @@ struct comm;
 struct request {
     struct comm *comm;
     void *inner;
-    int used, n, done, begun; /* done: inside; begun: its end was seen, and the delay drawn */
+    int used, n, done, begun; /* done: by the device inside; begun: completion was seen and a delay drawn */
     int64_t due_ns, turns;
     size_t bytes[RONDO_NET_MAX_RECVS];
 };
@@ -157,7 +157,7 @@ struct comm {
     const struct rondo_net_device *net;
     void *inner;
     struct rondo_net_peer peer;
-    int is_send, mine; /* mine: rank= means it */
+    int is_send, mine; /* mine: rank= selects it */
     uint64_t random;
     int64_t refused, connecting, nmessages;
     rondo_status status;
@@ -167,7 +167,7 @@ struct comm {
 
 static int rank_meant(void) { return fault.rank < 0 || fault.rank == rondo_log_rank(); }
 
-/* Is this the call that fails? */
+/* Count a call, and fail if this is the one. */
 static rondo_status counted(enum function function, int meant)
 {
     int64_t call;
@@ -176,7 +176,7 @@ static rondo_status counted(enum function function, int meant)
     }
     call = __atomic_add_fetch(&fault.calls[function], 1, __ATOMIC_RELAXED);
     return call == fault.fail_at
-               ? rondo_fail(fault.fail_with, "call %lld of %s fails on purpose on %s (RONDO_NET_FAULT)",
+               ? rondo_fail(fault.fail_with, "call %lld of %s fails by RONDO_NET_FAULT on %s",
                             (long long)call, function_names[function], rondo_log_host())
                : RONDO_SUCCESS;
 }
@@ -193,14 +193,14 @@ static rondo_status comm_ended(const struct comm *comm)
     return rondo_fail_quiet(comm->status, "%s", comm->text);
 }
 
-/* Before a function of a comm. */
+/* Called before each function of a comm. */
 static rondo_status before(struct comm *comm, enum function function)
 {
     rondo_status status = comm->status != RONDO_SUCCESS ? comm_ended(comm) : counted(function, comm->mine);
     return status == RONDO_SUCCESS || comm->status != RONDO_SUCCESS ? status : comm_end(comm, status);
 }
 
-/* splitmix64. */
+/* Draw a random number with splitmix64. */
 static uint64_t draw(struct comm *comm, uint64_t most)
 {
     uint64_t z = comm->random += 0x9e3779b97f4a7c15ull;
@@ -262,14 +262,14 @@ static rondo_status fault_reg(void *arg, void *data, size_t bytes, int kind, int
 static rondo_status fault_unreg(void *arg, void *region)
 {
     struct comm *comm = arg;
-    rondo_status status = comm->net->unreg(comm->inner, region); /* even if it then fails */
+    rondo_status status = comm->net->unreg(comm->inner, region); /* even if unreg then fails */
     RONDO_TRY(counted(FAULT_unreg, comm->mine));
     return status;
 }
 
 /* ---- requests ---- */
 
-/* Room for one more message now? *new NULL: no. */
+/* Is there room for one more message? *new NULL: no. */
 static rondo_status message_begin(struct comm *comm, enum function function, struct request **new)
 {
     *new = NULL;
@@ -279,11 +279,12 @@ static rondo_status message_begin(struct comm *comm, enum function function, str
         return RONDO_SUCCESS;
     }
     if (comm->mine && fault.die > 0 && comm->nmessages + 1 >= fault.die) {
-        rondo_fail(RONDO_REMOTE_ERROR,
-                   "the connection of channel %d %s rank %d on %s dies at its message %lld on purpose "
-                   "(RONDO_NET_FAULT on %s)",
-                   comm->peer.channel, comm->is_send ? "to" : "from", comm->peer.rank, comm->peer.host,
-                   (long long)fault.die, rondo_log_host());
+        rondo_fail(
+            RONDO_REMOTE_ERROR,
+            "the connection of channel %d %s rank %d on %s dies at its message %lld by RONDO_NET_FAULT "
+            "on %s",
+            comm->peer.channel, comm->is_send ? "to" : "from", comm->peer.rank, comm->peer.host,
+            (long long)fault.die, rondo_log_host());
         return comm_end(comm, RONDO_REMOTE_ERROR);
     }
     for (int i = 0; i < POOL; i++) {
@@ -295,7 +296,7 @@ static rondo_status message_begin(struct comm *comm, enum function function, str
     return RONDO_SUCCESS;
 }
 
-/* The device inside took it, or not. */
+/* Keep the request if the device inside accepted it. */
 static void request_begun(struct comm *comm, struct request *new, int n, void *inner, void **request)
 {
     if (inner != NULL) {
@@ -311,7 +312,7 @@ static void message_begun(struct comm *comm, struct request *new, int n, void *i
     comm->refused = inner != NULL ? 0 : comm->refused;
 }
 
-/* A message of n parts (0: sent), by a call of the device inside. */
+/* Start a message of n parts (0: a send) with a call of the device inside. */
 #define MESSAGE(comm, function, n, call)                \
     do {                                                \
         struct request *new;                            \
@@ -396,7 +397,7 @@ static rondo_status fault_iflush(void *arg, int n, void *const *data, const size
     return RONDO_SUCCESS;
 }
 
-/* The end is told when its time has come. */
+/* Is it time to report the completion? */
 static int told(struct request *request)
 {
     struct comm *comm = request->comm;

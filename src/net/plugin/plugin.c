@@ -1,5 +1,5 @@
-/* The net device over an external net plugin for NCCL (plugin.h): which one, and the life of a comm.
- */
+/* The net device over an external net plugin for NCCL (plugin.h): the choice of a plugin, and the life of
+ * a comm. */
 #include "net/plugin/plugin.h"
 
 #include <pthread.h>
@@ -23,26 +23,26 @@ enum {
     POOL = 2 * RONDO_NET_MAX_REQUESTS /* messages, and flushes */
 };
 
-/* What a sender says of itself; a receiver's handle is the plugin's, all of it. */
+/* A sender's handle. A receiver's handle is entirely the plugin's. */
 struct sender_handle {
     uint32_t magic;
     uint16_t version, abi;
     uint64_t proof;  /* hash of the communicator's secret */
-    uint64_t plugin; /* hash of its name */
+    uint64_t plugin; /* hash of the plugin's name */
 };
 _Static_assert(sizeof(struct sender_handle) <= RONDO_NET_HANDLE, "a handle holds it");
 
 struct region {
     struct region *next, **link;
-    void *region; /* the plugin's */
+    void *region; /* from the plugin */
 };
 
 struct comm;
 
 struct request {
     struct comm *comm;
-    void *request; /* the plugin's; NULL: free */
-    int n;         /* parts of a receive, 0 else */
+    void *request; /* from the plugin; NULL: free */
+    int n;         /* parts of a receive, 0: other */
     size_t room[RONDO_NET_MAX_RECVS];
 };
 
@@ -50,16 +50,16 @@ struct comm {
     struct rondo_net_peer peer;
     int device, is_send, has_handle;
     struct rondo_plugin_context *context;
-    void *listener, *comm; /* the plugin's; comm NULL: not connected */
+    void *listener, *comm; /* from the plugin; comm NULL: not connected */
     struct region *regions;
-    rondo_status status; /* the error that ended it, and its sentence */
+    rondo_status status; /* the error that ended it, with its sentence */
     char text[RONDO_ERROR_TEXT];
     int nflushes, nmessages;
     struct request request[POOL];
-    uint8_t handle[RONDO_PLUGIN_HANDLE] RONDO_ALIGNED(16); /* a sender's plugin keeps its state in it */
+    uint8_t handle[RONDO_PLUGIN_HANDLE] RONDO_ALIGNED(16); /* the plugin of a sender keeps its state in it */
 };
 
-/* The lock is for opening and contexts; a comm is one thread's. */
+/* The lock protects opening and contexts; a comm is used by one thread. */
 static struct {
     pthread_mutex_t lock;
     int done;
@@ -77,7 +77,7 @@ static void found_one(void)
              used.plugin.path);
 }
 
-/* The default one is not missed where it is not. */
+/* Without RONDO_NET_PLUGIN, a missing libnccl-net.so is no error. */
 static rondo_status open_default(void)
 {
     if (rondo_plugin_open(&used.plugin, "libnccl-net.so") == RONDO_SUCCESS) {
@@ -93,7 +93,7 @@ static rondo_status open_default(void)
     return RONDO_SUCCESS;
 }
 
-/* Those that are asked for are tried in turn; that none of them works is an error. */
+/* Try the named plugins in turn; if none works, fail. */
 static rondo_status open_asked(const char *words)
 {
     char text[RONDO_ERROR_TEXT] = "it names none";
@@ -180,7 +180,7 @@ static rondo_status comm_ended(const struct comm *comm)
     return rondo_fail_quiet(comm->status, "%s", comm->text);
 }
 
-/* A function of the plugin's gave a code. */
+/* Convert the code of a plugin's function; an error ends the comm. */
 static rondo_status after(struct comm *comm, const char *function, int code)
 {
     char text[RONDO_ERROR_TEXT];
@@ -191,7 +191,7 @@ static rondo_status after(struct comm *comm, const char *function, int code)
     return comm_end(comm, rondo_plugin_status(code, 1), text);
 }
 
-/* What was not asked of a plugin: a caller's mistake, which ends nothing. */
+/* A caller's mistake that the plugin does not see: the comm continues. */
 static rondo_status refuse(const struct comm *comm, const char *what)
 {
     return rondo_fail(RONDO_INVALID_ARGUMENT, "net plugin %s, device %s of %s: %s", used.plugin.name,
@@ -291,7 +291,7 @@ static rondo_status plugin_prepare(int device, const struct rondo_net_peer *peer
     return RONDO_SUCCESS;
 }
 
-/* The sender's handle says whether both ends mean the same; the receiver's is only the plugin's to judge. */
+/* The sender's handle tells whether both ends agree; only the plugin can check the receiver's. */
 static rondo_status handle_take(struct comm *comm, const void *handle)
 {
     struct sender_handle other;
@@ -303,7 +303,7 @@ static rondo_status handle_take(struct comm *comm, const void *handle)
     memcpy(&other, handle, sizeof other);
     if (other.magic != MAGIC || other.version != VERSION || other.proof != proof_of(&comm->peer)) {
         return comm_end(comm, RONDO_REMOTE_ERROR,
-                        "what the other end said of itself is not a sender's handle of a net plugin of this "
+                        "the other end's handle is not a sender's handle of a net plugin of this "
                         "communicator");
     }
     if (other.plugin != name_hash()) {
@@ -376,14 +376,14 @@ static rondo_status plugin_reg(void *arg, void *data, size_t bytes, int kind, in
         return refuse(comm, "it takes no memory of this kind");
     }
     if (comm->comm == NULL) {
-        return refuse(comm, "memory is registered after connecting");
+        return refuse(comm, "memory can be registered only after connecting");
     }
     RONDO_TRY(RONDO_NEW(new, "a region of a net plugin"));
     code = call_reg(comm, data, bytes, kind, fd, &new->region);
-    if (code != 0) { /* another region may do */
+    if (code != 0) { /* another region may work */
         rondo_free(new);
         rondo_plugin_says(&used.plugin, function, code, text, sizeof text);
-        snprintf(what, sizeof what, "%.380s; %zu bytes at %p on %s; see ulimit -l", text, bytes, data,
+        snprintf(what, sizeof what, "%.380s; %zu bytes at %p on %s; check ulimit -l", text, bytes, data,
                  rondo_log_host());
         return rondo_fail(rondo_plugin_status(code, 0), "%s", what);
     }
@@ -418,7 +418,7 @@ static void *region_of(const struct region *region) { return region != NULL ? re
 
 /* ---- messages ---- */
 
-/* @return NULL: as many are under way as were promised. */
+/* @return NULL: the promised number is in flight. */
 static struct request *request_free(struct comm *comm, int *count)
 {
     for (int i = 0; *count < RONDO_NET_MAX_REQUESTS && i < POOL; i++) {
@@ -429,7 +429,7 @@ static struct request *request_free(struct comm *comm, int *count)
     return NULL;
 }
 
-/* The plugin took it, had no room, or failed. */
+/* The plugin accepted it, had no room, or failed. */
 static rondo_status request_begun(struct comm *comm, struct request *new, int *count, const char *function,
                                   int code, void **request)
 {
@@ -515,7 +515,7 @@ static rondo_status plugin_iflush(void *arg, int n, void *const *data, const siz
         return refuse(comm, net->iflush == NULL ? "it cannot flush" : "a flush has more parts than it takes");
     }
     if (new == NULL) {
-        return rondo_fail(RONDO_INVALID_USAGE, "net plugin %s: more than %d flushes are under way",
+        return rondo_fail(RONDO_INVALID_USAGE, "net plugin %s: more than %d flushes are in flight",
                           used.plugin.name, RONDO_NET_MAX_REQUESTS);
     }
     new->n = -1;
@@ -528,14 +528,13 @@ static rondo_status plugin_iflush(void *arg, int n, void *const *data, const siz
                          net->iflush(comm->comm, n, where, sizes, region, &new->request), request);
 }
 
-/* Sizes are the plugin's word; what it has written past the room cannot be undone, but is not believed. */
+/* The plugin reports the sizes. Writes past the room cannot be undone, but are detected. */
 static rondo_status sizes_take(const struct request *request, const int *sizes, size_t *bytes)
 {
     for (int i = 0; i < request->n; i++) {
         if (sizes[i] < 0 || (size_t)sizes[i] > request->room[i]) {
             char text[160];
-            snprintf(text, sizeof text,
-                     "net plugin %s says that a message of %d bytes has come into room for %zu",
+            snprintf(text, sizeof text, "net plugin %s reports a message of %d bytes in a buffer of %zu",
                      used.plugin.name, sizes[i], request->room[i]);
             return comm_end(request->comm, RONDO_INVALID_USAGE, text);
         }

@@ -1,4 +1,4 @@
-/* How the functions of each version of net plugins are called: a row a version. */
+/* How to call the functions of each version of net plugins: one row a version. */
 #include "net/plugin/plugin.h"
 
 #include <string.h>
@@ -23,7 +23,7 @@ static int init_v11(const struct rondo_plugin_net *net, struct rondo_plugin_cont
                          rondo_plugin_profile);
 }
 
-/* ---- properties: those that a version does not have are as for a device of its own ---- */
+/* ---- properties: those missing in a version get the values of a separate device ---- */
 
 /* Fields that the structs of two versions share. */
 #define COPY(to, from)                                                                    \
@@ -109,7 +109,7 @@ static int connect_v11(const struct rondo_plugin_net *net, struct rondo_plugin_c
     return net->connect.v11(context->context, device, handle, comm, &offload);
 }
 
-/* ---- messages: the sizes are RONDO_PLUGIN_BYTES at most ---- */
+/* ---- messages: sizes are RONDO_PLUGIN_BYTES at most ---- */
 
 static int isend_v8(const struct rondo_plugin_net *net, void *comm, void *data, size_t bytes, int tag,
                     void *region, void **request)

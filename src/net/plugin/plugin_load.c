@@ -1,5 +1,4 @@
-/* Opening a net plugin: from a user's word to a library, its newest version that is known here, its devices.
- */
+/* Opening a net plugin: from the user's word to a library, its newest known version, and its devices. */
 #include "net/plugin/plugin.h"
 
 #include <dlfcn.h>
@@ -32,7 +31,7 @@ void rondo_plugin_says(const struct rondo_plugin *plugin, const char *function, 
     snprintf(text, bytes, "net plugin %s (v%d, %.120s): %s gave %d (%s)%s%s", plugin->name,
              plugin->abi->version, plugin->path, function, code,
              code >= 0 && code < RONDO_NUM_STATUSES ? rondo_status_string((rondo_status)code)
-                                                    : "not a code that is known",
+                                                    : "unknown code",
              warning[0] ? "; its last warning: " : "", warning);
 }
 
@@ -45,7 +44,7 @@ static rondo_status failed(const struct rondo_plugin *plugin, const char *functi
 
 /* ---- the library ---- */
 
-/* "aws-ofi" is libnccl-net-aws-ofi.so; anything with a slash or ".so" is itself. */
+/* "aws-ofi" is libnccl-net-aws-ofi.so; a word with a slash or ".so" is used unchanged. */
 static rondo_status file_of(const char *word, char *file, size_t bytes)
 {
     const char *format = strchr(word, '/') != NULL || strstr(word, ".so") != NULL ? "%s"
@@ -64,13 +63,13 @@ static int others_write(const struct stat *info)
     return (info->st_mode & S_IWOTH) != 0 && (info->st_mode & S_ISVTX) == 0;
 }
 
-/* A path was chosen by hand; nobody else may be able to put code there. */
+/* The user chose a path: check that nobody else can put code there. */
 static rondo_status path_check(const char *path)
 {
     struct stat file, folder;
     char parent[256];
     if (strchr(path, '/') == NULL) {
-        return RONDO_SUCCESS; /* the loader's path: whoever may write there may do anything */
+        return RONDO_SUCCESS; /* found on the loader's path: whoever can write there can do anything anyway */
     }
     snprintf(parent, sizeof parent, "%.*s/.", (int)(strrchr(path, '/') - path), path);
     if (stat(path, &file) != 0 || stat(parent, &folder) != 0) {
@@ -99,7 +98,7 @@ static rondo_status library_open(struct rondo_plugin *plugin, const char *word)
     if (plugin->library == NULL) {
         return rondo_fail_quiet(
             RONDO_SYSTEM_ERROR,
-            "the net plugin %s cannot be opened on %s (%s); see LD_LIBRARY_PATH, RONDO_NET_PLUGIN", file,
+            "the net plugin %s cannot be opened on %s (%s); check LD_LIBRARY_PATH and RONDO_NET_PLUGIN", file,
             rondo_log_host(), dlerror());
     }
     snprintf(plugin->path, sizeof plugin->path, "%s",
@@ -115,8 +114,8 @@ static rondo_status library_open(struct rondo_plugin *plugin, const char *word)
     }
 static const struct {
     size_t offset;
-    const char *function; /* as plugins call it */
-    int version;          /* that has it first */
+    const char *function; /* name in the plugin interface */
+    int version;          /* first version that has it */
 } needed[] = {
     ROW(init, "init", 8),
     ROW(devices, "devices", 8),
@@ -144,7 +143,7 @@ static rondo_status net_check(struct rondo_plugin *plugin)
                                 "the net plugin %s (v%d) has no name, or one of more than %zu bytes",
                                 plugin->path, plugin->abi->version, sizeof plugin->name - 1);
     }
-    for (size_t i = 0; i < strlen(name); i++) { /* it goes into messages */
+    for (size_t i = 0; i < strlen(name); i++) { /* it appears in messages */
         plugin->name[i] = name[i];
         if (name[i] < ' ' || name[i] == 127) {
             plugin->name[i] = '?';
@@ -176,12 +175,12 @@ static rondo_status net_find(struct rondo_plugin *plugin)
         if (dlsym(plugin->library, older) != NULL) {
             return rondo_fail_quiet(
                 RONDO_INVALID_USAGE,
-                "the net plugin %s has only version %d, which is too old; versions 8 to 12 are known",
+                "the net plugin %s has only version %d, which is too old; Rondo supports versions 8 to 12",
                 plugin->path, version);
         }
     }
     return rondo_fail_quiet(
-        RONDO_INVALID_USAGE, "%s is not a net plugin of a version that is known: it has none of %s to %s",
+        RONDO_INVALID_USAGE, "%s is not a net plugin of a supported version: it has none of %s to %s",
         plugin->path, rondo_plugin_abis[0].symbol, rondo_plugin_abis[rondo_num_plugin_abis - 1].symbol);
 }
 
@@ -266,10 +265,9 @@ static rondo_status device_ask(const struct rondo_plugin *plugin, int i)
         return failed(plugin, "getProperties", code);
     }
     if (found.offload != 0) {
-        return rondo_fail_quiet(
-            RONDO_INVALID_USAGE,
-            "net plugin %s (v%d, %.120s) is for kernels of NCCL's (device offload of type %d)", plugin->name,
-            plugin->abi->version, plugin->path, found.offload);
+        return rondo_fail_quiet(RONDO_INVALID_USAGE,
+                                "net plugin %s (v%d, %.120s) needs NCCL kernels (device offload of type %d)",
+                                plugin->name, plugin->abi->version, plugin->path, found.offload);
     }
     text_copy(properties->name, sizeof properties->name, found.name);
     text_copy(properties->pci_path, sizeof properties->pci_path, found.pci_path);
@@ -298,8 +296,8 @@ static rondo_status devices_ask(struct rondo_plugin *plugin)
     }
     if (n < 1 || n > RONDO_PLUGIN_DEVICES) {
         return rondo_fail_quiet(RONDO_INVALID_USAGE,
-                                "net plugin %s (v%d, %.120s) says that it has %d devices on host %s",
-                                plugin->name, plugin->abi->version, plugin->path, n, rondo_log_host());
+                                "net plugin %s (v%d, %.120s) reports %d devices on host %s", plugin->name,
+                                plugin->abi->version, plugin->path, n, rondo_log_host());
     }
     RONDO_TRY(RONDO_NEW_ARRAY(plugin->device, n, "the devices of a net plugin"));
     for (int i = 0; i < n; i++) {

@@ -1,4 +1,4 @@
-/* What a net plugin may call: the log, and a profiler that listens to nothing. */
+/* Functions passed to a net plugin: the log, and a profiler that ignores all events. */
 #include "net/plugin/plugin.h"
 
 #include <stdio.h>
@@ -9,7 +9,7 @@
 static _Thread_local char warning[160];
 static _Thread_local int quiet;
 
-/* NCCL's bits of subsystems, in their order; 0: not one of ours. */
+/* NCCL's subsystem bits, in their order; 0: Rondo has no such subsystem. */
 static const uint32_t subsystem_of[] = {
     RONDO_SUBSYS_INIT,      RONDO_SUBSYS_COLL,  RONDO_SUBSYS_P2P,     RONDO_SUBSYS_SHM,
     RONDO_SUBSYS_NET,       RONDO_SUBSYS_GRAPH, RONDO_SUBSYS_TUNING,  RONDO_SUBSYS_ENV,
@@ -20,7 +20,7 @@ static const uint32_t subsystem_of[] = {
 
 static uint32_t subsystems_of(unsigned long bits)
 {
-    uint32_t mask = RONDO_SUBSYS_NET; /* it is a net plugin whatever it says */
+    uint32_t mask = RONDO_SUBSYS_NET; /* always NET, whatever the plugin says */
     for (size_t i = 0; i < RONDO_COUNTOF(subsystem_of); i++) {
         mask |= bits >> i & 1 ? subsystem_of[i] : 0;
     }

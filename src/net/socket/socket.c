@@ -14,13 +14,18 @@
 #include "base/param.h"
 #include "base/wait.h"
 
-enum { LATENCY_US = 20, MAX_COMMS = 65536, LOOK_TURNS = 32 /* tests between two looks at the clock */ };
+enum {
+    LATENCY_US = 20,
+    MAX_COMMS = 65536,
+    LOOK_TURNS = 32 /* calls of test between two looks at the clock */
+};
 static const int64_t
     LOOK_NS = 1000000,
-    LOOK_IDLE_NS = 100000000; /* between two looks at a listener: someone waits for connections, or nobody */
+    LOOK_IDLE_NS = 100000000; /* interval between looks at a listener: with comms waiting for connections,
+                               * and without */
 
 static struct {
-    pthread_mutex_t lock; /* of init and finalize */
+    pthread_mutex_t lock; /* held by init and finalize */
     int done, n;
     struct rondo_socket_device *device;
     char why[160];
@@ -41,7 +46,7 @@ static void addr_of_handle(union rondo_socket_addr *addr, const struct rondo_soc
         addr->in6.sin6_family = AF_INET6;
         addr->in6.sin6_port = handle->port;
         memcpy(&addr->in6.sin6_addr, handle->addr, 16);
-        /* Scopes are numbers of one host: the peer is in the link of this host's interface. */
+        /* Scope numbers are valid on one host only: the peer is on the link of this host's interface. */
         addr->in6.sin6_scope_id = IN6_IS_ADDR_LINKLOCAL(&addr->in6.sin6_addr) ? device->addr.in6.sin6_scope_id
                                                                               : 0;
     } else {
@@ -75,7 +80,7 @@ rondo_status rondo_socket_end(struct rondo_socket_comm *comm, rondo_status statu
     vsnprintf(what, sizeof what, fmt, args);
     va_end(args);
     ends_text(comm, ends, sizeof ends);
-    rondo_socket_help_end(comm); /* the memory of messages is their owners' again */
+    rondo_socket_help_end(comm); /* nobody else touches the memory of messages any more */
     rondo_fail(status, "%s (%s)", what, ends);
     snprintf(comm->text, sizeof comm->text, "%s", rondo_error_text());
     comm->status = status;
@@ -88,8 +93,8 @@ rondo_status rondo_socket_lost(struct rondo_socket_comm *comm, int error, const 
         int error;
         const char *what, *causes;
     } known[] = {
-        { 0, "the other end closed the connection", "its process has ended or given up: see its log" },
-        { -1, "what arrived is no message of Rondo's",
+        { 0, "the other end closed the connection", "its process has ended or aborted: see its log" },
+        { -1, "the received data is not a message of Rondo",
           "another program or version at the other end, or memory was overwritten" },
         { ECONNRESET, "the connection was reset",
           "its process was killed or has ended: see its log; or a firewall cut the connection" },
@@ -97,10 +102,12 @@ rondo_status rondo_socket_lost(struct rondo_socket_comm *comm, int error, const 
           "its process was killed or has ended: see its log" },
         { ETIMEDOUT, "the other host did not answer for RONDO_SOCKET_TIMEOUT",
           "a host that is down, a cable, a switch, or a firewall" },
-        { ECONNREFUSED, "nobody listens there", "its process has ended: see its log; or a firewall refuses" },
-        { EHOSTUNREACH, "no way to the other host",
+        { ECONNREFUSED, "connection refused",
+          "its process has ended: see its log; or a firewall rejects it" },
+        { EHOSTUNREACH, "no route to the other host",
           "a wrong interface (RONDO_SOCKET_IFNAME), routes, or a firewall" },
-        { ENETUNREACH, "no way to the other network", "a wrong interface (RONDO_SOCKET_IFNAME), or routes" },
+        { ENETUNREACH, "no route to the other network",
+          "a wrong interface (RONDO_SOCKET_IFNAME), or routes" },
         { EACCES, "the connection is not allowed", "a firewall" },
         { EPERM, "the connection is not allowed", "a firewall" },
     };
@@ -175,7 +182,7 @@ static rondo_status socket_properties(int device, struct rondo_net_properties *p
     return RONDO_SUCCESS;
 }
 
-/* Whatever comm's thread is here looks at the listeners, so that no helper thread is needed. */
+/* Whichever comm's thread is here serves the listeners, so no helper thread is needed. */
 static void accept_for_all(int64_t pause_ns, int64_t idle_ns)
 {
     int64_t now_ns = rondo_now_ns();
@@ -283,7 +290,7 @@ static void socket_close(void *arg)
     rondo_free(comm);
 }
 
-/* Take the other end's handle, which may be anything. */
+/* Check and keep the other end's handle, which may be anything. */
 static rondo_status handle_take(struct rondo_socket_comm *comm, const void *handle)
 {
     struct rondo_socket_handle other;
@@ -293,10 +300,10 @@ static rondo_status handle_take(struct rondo_socket_comm *comm, const void *hand
         other.nconns < 1 || other.nconns > RONDO_SOCKET_CONNS || other.part < RONDO_SOCKET_HELPED_PART ||
         other.part > RONDO_SOCKET_PART || (comm->is_send && other.port == 0)) {
         return rondo_socket_end(comm, RONDO_INTERNAL_ERROR,
-                                "what the other end said of itself is not a %s socket handle of this version",
+                                "the other end's handle is not a %s socket handle of this version",
                                 comm->is_send ? "receiver's" : "sender's");
     }
-    for (size_t i = 0; i < sizeof other.ifname; i++) { /* it goes into messages */
+    for (size_t i = 0; i < sizeof other.ifname; i++) { /* it appears in messages */
         other.ifname[i] = other.ifname[i] == '\0' || (other.ifname[i] > ' ' && other.ifname[i] < 127)
                               ? other.ifname[i]
                               : '?';
@@ -326,7 +333,7 @@ static rondo_status conn_start(struct rondo_socket_comm *comm, struct rondo_sock
     }
     rondo_socket_options(conn->fd);
     setsockopt(conn->fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on,
-               sizeof on); /* ports are scarce until the other end is known */
+               sizeof on); /* share ports, which are scarce, until the other end is known */
     if (bind(conn->fd, &from.any, bytes) != 0 ||
         (connect(conn->fd, &to.any, bytes) != 0 && errno != EINPROGRESS)) {
         return rondo_socket_lost(comm, errno, "connecting");
@@ -353,14 +360,14 @@ static rondo_status conn_greet(struct rondo_socket_comm *comm, struct rondo_sock
     }
     memcpy(hello.secret, comm->peer.secret, sizeof hello.secret);
     if (send(conn->fd, &hello, sizeof hello, MSG_NOSIGNAL | MSG_DONTWAIT) !=
-        sizeof hello) { /* its buffer is empty */
+        sizeof hello) { /* the send buffer is empty, so all of it fits */
         return rondo_socket_lost(comm, errno, "connecting");
     }
     conn->state = RONDO_SOCKET_GREETED;
     return RONDO_SUCCESS;
 }
 
-/* A welcome is one packet; it is taken whole, or left until it is whole. */
+/* A welcome is one packet: read it whole, or leave it until it is whole. */
 static rondo_status conn_welcomed(struct rondo_socket_comm *comm, struct rondo_socket_conn *conn)
 {
     struct rondo_socket_welcome welcome;
@@ -420,7 +427,7 @@ static rondo_status receiver_connect(struct rondo_socket_comm *comm)
     if (narrived < comm->nconns) {
         return error ? rondo_socket_lost(comm, error, "accepting") : RONDO_SUCCESS;
     }
-    rondo_socket_unlisten(comm, 0); /* from here on nobody else touches it */
+    rondo_socket_unlisten(comm, 0); /* from here on only this thread touches the comm */
     for (int i = 0; i < comm->nconns; i++) {
         if (comm->conn[i].fd < 0 || comm->conn[i].from != comm->other.cookie) {
             return rondo_socket_lost(comm, -1, "accepting");
@@ -430,7 +437,7 @@ static rondo_status receiver_connect(struct rondo_socket_comm *comm)
     return RONDO_SUCCESS;
 }
 
-/* Both ends know both numbers, and use the lower one; more than that have not come unless somebody lies. */
+/* Both ends know both numbers and use the lower one; more connections come only if somebody lies. */
 static rondo_status connect_first(struct rondo_socket_comm *comm, const void *handle)
 {
     RONDO_TRY(handle_take(comm, handle));
@@ -488,9 +495,9 @@ static rondo_status socket_reg(void *comm, void *data, size_t bytes, int kind, i
     *region = NULL;
     if (kind != RONDO_NET_HOST) {
         return rondo_fail(RONDO_INVALID_ARGUMENT,
-                          "sockets move host memory only, not memory of kind %d at %p", kind, data);
+                          "sockets can only move host memory, not memory of kind %d at %p", kind, data);
     }
-    *region = comm; /* nothing is kept */
+    *region = comm; /* any non-NULL value: sockets register nothing */
     return RONDO_SUCCESS;
 }
 
@@ -505,7 +512,7 @@ static rondo_status socket_iflush(void *comm, int n, void *const *data, const si
                                   void *const *regions, void **request)
 {
     (void)comm, (void)n, (void)data, (void)bytes, (void)regions;
-    *request = NULL; /* host memory is there once it has arrived */
+    *request = NULL; /* host memory needs no flush */
     return RONDO_SUCCESS;
 }
 
@@ -522,7 +529,7 @@ static rondo_status socket_test(void *arg, int *done, size_t *bytes)
         status = rondo_socket_progress(comm);
     }
     if (__atomic_load_n(&request->left, __ATOMIC_ACQUIRE) >
-        0) { /* what was complete before an error stays so */
+        0) { /* requests completed before an error stay complete */
         return status == RONDO_SUCCESS ? status : rondo_socket_ended(comm);
     }
     *done = 1;

@@ -1,5 +1,4 @@
-/* Threads that move connections of a comm, when RONDO_SOCKET_NTHREADS asks for them: contract in
- * socket_impl.h. */
+/* Helper threads that move connections of a comm, with RONDO_SOCKET_NTHREADS. Contract: socket_impl.h. */
 #include "net/socket/socket_impl.h"
 
 #include <errno.h>
@@ -12,20 +11,20 @@
 #include "base/thread.h"
 #include "base/wait.h"
 
-enum { LOOKS = 400 /* at what is published, before sleep: some microseconds */ };
+enum { LOOKS = 400 /* polls of `published` before sleeping: some microseconds */ };
 
-/* One of them moves connections 1 + index, 1 + index + n, ... */
+/* Each helper moves connections 1 + index, 1 + index + n, ... */
 struct helper {
     struct rondo_socket_helpers *all;
     pthread_t thread;
-    int index, event; /* event: wakes it */
-    int asleep;       /* atomic: or about to be */
+    int index, event; /* event: wakes the helper */
+    int asleep;       /* atomic: sleeps or is about to */
 };
 
 struct rondo_socket_helpers {
     struct rondo_socket_comm *comm;
     int n, started;
-    int stop, lost; /* atomic; lost: as rondo_socket_conn_move, the first one */
+    int stop, lost; /* atomic; lost: the first error, as rondo_socket_conn_move */
     struct helper helper[];
 };
 
@@ -52,7 +51,7 @@ static uint64_t published(const struct helper *h)
     return __atomic_load_n(&h->all->comm->published, __ATOMIC_SEQ_CST);
 }
 
-/* A turn of all its connections. @return how many have more to move once the other end goes on, in fds. */
+/* Progress all its connections. @return how many have more to move once the other end continues, in fds. */
 static int turn(const struct helper *h, struct pollfd *fds)
 {
     struct rondo_socket_comm *comm = h->all->comm;
@@ -70,8 +69,8 @@ static int turn(const struct helper *h, struct pollfd *fds)
     return n;
 }
 
-/* Until a connection can go on, or more than `seen` is published, or all is over. fds: its event, and the n
- * connections. */
+/* Sleep until a connection can continue, more than `seen` is published, or the comm stops. fds: the event,
+ * and the n connections. */
 static void rest(struct helper *h, struct pollfd *fds, int n, uint64_t seen)
 {
     eventfd_t count;
@@ -81,7 +80,7 @@ static void rest(struct helper *h, struct pollfd *fds, int n, uint64_t seen)
         }
         rondo_cpu_relax();
     }
-    /* Whoever publishes looks at `asleep` afterwards: one of the two sees the other. */
+    /* The publisher reads `asleep` after publishing: at least one of the two sees the other. */
     __atomic_store_n(&h->asleep, 1, __ATOMIC_SEQ_CST);
     if (published(h) == seen && !is_over(h->all)) {
         fds[0] = (struct pollfd){ .fd = h->event, .events = POLLIN };
@@ -142,9 +141,10 @@ static rondo_status helper_start(struct helper *h)
     rondo_status status;
     h->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (h->event < 0) {
-        return rondo_fail_quiet(RONDO_SYSTEM_ERROR,
-                                "no eventfd on %s: %m; raise the limit of open files (ulimit -n)",
-                                rondo_log_host());
+        return rondo_fail_quiet(
+            RONDO_SYSTEM_ERROR,
+            "cannot create an eventfd on %s: %m; raise the limit of open files (ulimit -n)",
+            rondo_log_host());
     }
     status = rondo_thread_start(&h->thread, "rondo-socket", help, h);
     if (status != RONDO_SUCCESS) {

@@ -1,4 +1,4 @@
-/* Which network interfaces are devices, and at which of their addresses. */
+/* Choose the network interfaces that are devices, and their addresses. */
 #include "net/socket/socket_impl.h"
 
 #include <arpa/inet.h>
@@ -21,8 +21,8 @@ static const enum family family_of_value[] = { [RONDO_SOCKET_FAMILY_AUTO] = AUTO
                                                [RONDO_SOCKET_FAMILY_AF_INET] = ONLY4,
                                                [RONDO_SOCKET_FAMILY_AF_INET6] = ONLY6 };
 
-/* How good an address is; LINK_LOCAL ones say nothing without an interface of the other host, and are taken
- * when there is no other. */
+/* Rank of an address. LINK_LOCAL ones do not tell which interface of the other host they belong to; they
+ * are used only when there is no other. */
 enum grade { NO_ADDRESS, LINK_LOCAL, GLOBAL6, ADDRESS4 };
 
 struct candidate {
@@ -63,7 +63,7 @@ static enum grade grade_of(const struct sockaddr *addr, enum family family)
     return IN6_IS_ADDR_LINKLOCAL(&in6.sin6_addr) ? LINK_LOCAL : GLOBAL6;
 }
 
-/* One candidate per name; getifaddrs tells a name once for each address. */
+/* Make one candidate per name; getifaddrs lists a name once for each address. */
 static int candidates_fill(struct rondo_iface *iface, struct candidate *candidate, const struct ifaddrs *list,
                            enum family family)
 {
@@ -89,7 +89,7 @@ static int candidates_fill(struct rondo_iface *iface, struct candidate *candidat
     return n;
 }
 
-/* Those with an address that needs no interface first, else any. */
+/* Prefer interfaces with an address that needs no scope; else take any. */
 static int choose(struct rondo_iface *iface, const struct candidate *candidate, int n, const char *rule)
 {
     int chosen = 0;
@@ -105,9 +105,9 @@ static int choose(struct rondo_iface *iface, const struct candidate *candidate, 
 static void reason(char *text, size_t size, enum rondo_iface_class class, const char *rule)
 {
     static const char *const of_class[] = {
-        [RONDO_IFACE_NETWORK] = "it is up, has an address and is no network of containers",
+        [RONDO_IFACE_NETWORK] = "it is up, has an address and is not a container network",
         [RONDO_IFACE_VIRTUAL] = "only networks of containers or virtual machines are up",
-        [RONDO_IFACE_LOOP] = "only the loop is up, which no other host can reach",
+        [RONDO_IFACE_LOOP] = "only the loopback is up, which no other host can reach",
     };
     if (rule && rule[0]) {
         snprintf(text, size, "RONDO_SOCKET_IFNAME is \"%.64s\"", rule);
@@ -116,7 +116,7 @@ static void reason(char *text, size_t size, enum rondo_iface_class class, const 
     }
 }
 
-/* "" where there is none: reading fails then. */
+/* "" if the file is missing. */
 static void sysfs_read(const char *name, const char *what, char text[SYSFS_TEXT])
 {
     char path[64];

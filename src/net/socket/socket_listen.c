@@ -1,5 +1,5 @@
-/* The listener of a device: who connects, and for which comm. Garbage, strangers and silent ones are dropped
- * and counted. */
+/* A device's listener: accepts connections and hands them to their comms. Drops and counts garbage,
+ * strangers and silent connections. */
 #include "net/socket/socket_impl.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@
 #include "base/param.h"
 #include "base/wait.h"
 
-enum { BACKLOG = 4096 /* the kernel cuts it to somaxconn */, BATCH = 64 };
+enum { BACKLOG = 4096 /* the kernel limits it to somaxconn */, BATCH = 64 };
 
 static void options_keepalive(int fd)
 {
@@ -41,12 +41,12 @@ void rondo_socket_options(int fd)
     }
 }
 
-/* ---- connections that have not said yet what they are ---- */
+/* ---- connections that have not sent a hello ---- */
 
-/* A line when their number has doubled: a scan of ports does not fill the log. */
+/* Log a line whenever the number has doubled: a port scan does not fill the log. */
 static void count_drop(struct rondo_socket_device *device, enum rondo_socket_drop why)
 {
-    static const char *const what[] = { "what was no greeting", "a wrong secret, version or communicator",
+    static const char *const what[] = { "an invalid greeting", "a wrong secret, version or communicator",
                                         "silence", "too many at a time" };
     uint64_t all = 0;
     device->dropped[why]++;
@@ -67,7 +67,7 @@ static void unnamed_forget(struct rondo_socket_device *device, struct rondo_sock
     *(unnamed->next ? &unnamed->next->prev : &device->newest) = unnamed->prev;
     device->nunnamed--;
     epoll_ctl(device->epoll, EPOLL_CTL_DEL, unnamed->fd,
-              NULL); /* a forked child may have it still, and then closing does not */
+              NULL); /* a forked child may still hold the socket, and then closing does not remove it */
     rondo_free(unnamed);
 }
 
@@ -89,14 +89,14 @@ static int unnamed_limit(void)
     return limit.rlim_cur < 4 ? 1 : (int)(limit.rlim_cur / 4);
 }
 
-/* The time that it takes says nothing about where they differ. */
+/* Compare in constant time. */
 static int secrets_equal(const uint64_t a[2], const uint64_t b[2])
 {
     volatile uint64_t differ = (a[0] ^ b[0]) | (a[1] ^ b[1]);
     return differ == 0;
 }
 
-/* The comm that a hello is for; NULL: none. */
+/* Find the comm that a hello is for; NULL: none. */
 static struct rondo_socket_comm *comm_of(const struct rondo_socket_device *device,
                                          const struct rondo_socket_hello *hello)
 {
@@ -118,7 +118,7 @@ static void unnamed_named(struct rondo_socket_device *device, struct rondo_socke
                                             .version = RONDO_SOCKET_VERSION,
                                             .from = hello->from };
     struct rondo_socket_comm *comm = hello->version == RONDO_SOCKET_VERSION ? comm_of(device, hello) : NULL;
-    /* The connection is new: its buffer has room for the welcome. */
+    /* The connection is new: its send buffer has room for the welcome. */
     if (!comm || send(unnamed->fd, &welcome, sizeof welcome, MSG_NOSIGNAL | MSG_DONTWAIT) != sizeof welcome) {
         unnamed_drop(device, unnamed, RONDO_SOCKET_STRANGER);
         return;
@@ -151,7 +151,7 @@ static void unnamed_read(struct rondo_socket_device *device, struct rondo_socket
 static void unnamed_new(struct rondo_socket_device *device, int fd, int64_t now_ns)
 {
     struct rondo_socket_unnamed *unnamed;
-    while (device->nunnamed >= unnamed_limit()) { /* the one that had most time to say something */
+    while (device->nunnamed >= unnamed_limit()) { /* the oldest, which had the most time to send */
         unnamed_drop(device, device->oldest, RONDO_SOCKET_EXCESS);
     }
     if (RONDO_NEW(unnamed, "a connection") != RONDO_SUCCESS) {
@@ -189,7 +189,7 @@ static void accept_some(struct rondo_socket_device *device, int64_t now_ns)
             unnamed_drop(device, device->oldest, RONDO_SOCKET_EXCESS);
         } else if (errno == EAGAIN) {
             return;
-        } /* else that connection has ended before it was accepted */
+        } /* else the connection ended before it was accepted */
     }
 }
 
@@ -199,7 +199,7 @@ static void accept_locked(struct rondo_socket_device *device)
     int64_t now_ns = rondo_now_ns();
     int n = epoll_wait(device->epoll, event, BATCH, 0), more = 0;
     __atomic_store_n(&device->looked_ns, now_ns, __ATOMIC_RELAXED);
-    for (int i = 0; i < n; i++) { /* each of them frees no other; accepting may */
+    for (int i = 0; i < n; i++) { /* each of these frees only itself; accept may free others */
         if (event[i].data.ptr) {
             unnamed_read(device, event[i].data.ptr);
         } else {
@@ -221,7 +221,7 @@ void rondo_socket_accept(struct rondo_socket_device *device)
             accept_locked(device);
         }
         pthread_mutex_unlock(&device->lock);
-    } /* else another thread is at it */
+    } /* else another thread serves it */
 }
 
 /* ---- the listener ---- */
@@ -239,14 +239,15 @@ static void listener_close(struct rondo_socket_device *device)
     }
     if (device->listener >= 0) {
         close(device->listener);
-        RONDO_INFO(RONDO_SUBSYS_NET,
-                   "net: %s of %s listens no longer; of those who connected %llu said what was no greeting, "
-                   "%llu had a wrong secret, version or "
-                   "communicator, %llu were silent, %llu too many",
-                   device->text, device->name, (unsigned long long)dropped[RONDO_SOCKET_GARBAGE],
-                   (unsigned long long)dropped[RONDO_SOCKET_STRANGER],
-                   (unsigned long long)dropped[RONDO_SOCKET_SILENT],
-                   (unsigned long long)dropped[RONDO_SOCKET_EXCESS]);
+        RONDO_INFO(
+            RONDO_SUBSYS_NET,
+            "net: %s of %s no longer listens; of the dropped connections %llu sent an invalid greeting, "
+            "%llu had a wrong secret, version or "
+            "communicator, %llu were silent, %llu too many",
+            device->text, device->name, (unsigned long long)dropped[RONDO_SOCKET_GARBAGE],
+            (unsigned long long)dropped[RONDO_SOCKET_STRANGER],
+            (unsigned long long)dropped[RONDO_SOCKET_SILENT],
+            (unsigned long long)dropped[RONDO_SOCKET_EXCESS]);
     }
     device->epoll = device->listener = -1;
 }
@@ -261,7 +262,7 @@ static int listener_bind(struct rondo_socket_device *device)
     if (device->listener < 0 || device->epoll < 0) {
         return -1;
     }
-    rondo_socket_options(device->listener); /* a receive buffer counts from the first packet */
+    rondo_socket_options(device->listener); /* the receive buffer size applies from the first packet */
     if (bind(device->listener, &addr.any, bytes) != 0 || listen(device->listener, BACKLOG) != 0 ||
         getsockname(device->listener, &addr.any, &bytes) != 0) {
         return -1;

@@ -1,5 +1,5 @@
-/* A sender and a receiver between the same ranks, one of which has a lane over a connection of the other:
- * contract in socket_impl.h. */
+/* A sender and a receiver between the same ranks, of which one has a lane over a connection of the other.
+ * Contract: socket_impl.h. */
 #include "net/socket/socket_impl.h"
 
 #include <sys/socket.h>
@@ -13,7 +13,7 @@ void rondo_socket_reverse_find(struct rondo_socket_comm *comm)
     }
     pthread_mutex_lock(&device->lock);
     for (struct rondo_socket_comm *at = device->waiting; at;
-         at = at->next) { /* the first that was prepared is the last here */
+         at = at->next) { /* newest first: the last match was prepared first */
         if (at->peer.owner == comm->peer.owner && at->peer.rank == comm->peer.rank &&
             at->peer.channel == comm->peer.channel && at->reverse == NULL) {
             first = at;
@@ -32,7 +32,7 @@ static void part(struct rondo_socket_comm *comm)
     comm->reverse = NULL;
 }
 
-/* Has the comm a lane? 1, 0; -1: not known yet. */
+/* Does the comm have a lane? 1, 0; -1: unknown yet. */
 static int has_lane(struct rondo_socket_comm *comm)
 {
     const struct rondo_socket_comm *reverse = comm->reverse, *sender = comm->is_send ? comm : reverse,
@@ -41,7 +41,8 @@ static int has_lane(struct rondo_socket_comm *comm)
         return -1;
     }
     if (receiver->other.reverse !=
-        sender->other.cookie) { /* my receiver hears from one whose reverse is not my sender's other end */
+        sender->other.cookie) { /* our receiver's other end has a reverse comm that is not our sender's
+                                 * other end */
         part(comm);
         return 0;
     }
@@ -71,7 +72,7 @@ int rondo_socket_reverse_leave(struct rondo_socket_comm *comm)
 {
     int stays = comm->shared && comm->reverse != NULL
                     ? comm->lane
-                    : -1; /* its reverse's, or the one that is its reverse's lane */
+                    : -1; /* the reverse comm's, or the one that is its lane */
     if (comm->reverse != NULL) {
         part(comm);
     }

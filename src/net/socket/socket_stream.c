@@ -1,5 +1,5 @@
-/* Messages over the connections of a comm: frames, parts, matching of receives, and the watch over links that
- * do not answer. */
+/* Messages over the connections of a comm: frames, parts, matching of receives, and detection of links
+ * that do not answer. */
 #include "net/socket/socket_impl.h"
 
 #include <errno.h>
@@ -12,9 +12,9 @@
 #include "base/wait.h"
 
 enum {
-    CALLS = 16,      /* most system calls of a connection in one test */
-    PIECES = 24,     /* of a gathered call */
-    CLOCK_TURNS = 64 /* tests without progress between two looks at the clock */
+    CALLS = 16,      /* most system calls of a connection in one call of test */
+    PIECES = 24,     /* iovecs of a gathered call */
+    CLOCK_TURNS = 64 /* calls of test without progress between two looks at the clock */
 };
 
 /* ---- requests ---- */
@@ -49,9 +49,9 @@ static struct rondo_socket_request *request_new(struct rondo_socket_comm *comm, 
     return NULL;
 }
 
-/* ---- where the bytes of a message go ---- */
+/* ---- destinations of a message's bytes ---- */
 
-/* Connections from 1 on go through messages of several parts only. */
+/* Connections from 1 on only see messages with several parts. */
 static int is_helped(const struct rondo_socket_comm *comm, int i) { return i > 0 && i < comm->nconns; }
 
 static uint64_t end_of(const struct rondo_socket_comm *comm, int i)
@@ -65,7 +65,7 @@ static struct rondo_socket_message *message_at(struct rondo_socket_comm *comm, i
     return &comm->message[is_helped(comm, i) ? comm->spread[place] : place];
 }
 
-/* Connections from 1 on may move all messages so far: nothing else is to be done to their memory. */
+/* Let connections from 1 on move all messages so far. The caller no longer changes these messages' memory. */
 static void publish(struct rondo_socket_comm *comm)
 {
     if (comm->published != comm->nspread) {
@@ -74,8 +74,8 @@ static void publish(struct rondo_socket_comm *comm)
     }
 }
 
-/* Its place is free: a request is not done before all connections are past its messages, so no more are
- * remembered than requests have. */
+/* The entry is free: a request is not done before all connections have passed its messages, so at most the
+ * messages of all requests are remembered. */
 static struct rondo_socket_message *message_new(struct rondo_socket_comm *comm,
                                                 struct rondo_socket_request *request, void *data,
                                                 size_t bytes)
@@ -104,8 +104,8 @@ static struct rondo_socket_message *message_new(struct rondo_socket_comm *comm,
     return message;
 }
 
-/* What connection i sends or receives of a message: maybe a frame, and a part, whose first bytes may lie
- * elsewhere (heads are shorter than parts); or the switch before it. */
+/* What connection i moves for a message: a frame if any, and a part, whose first bytes may lie elsewhere
+ * (heads are shorter than parts); or the switch before it. */
 enum { OF_MESSAGE = 3 };
 static const struct rondo_socket_frame elsewhere = { .bytes = UINT64_MAX, .check = RONDO_SOCKET_MAGIC };
 static void pieces_of(const struct rondo_socket_comm *comm, struct rondo_socket_message *message, int i,
@@ -126,7 +126,7 @@ static void pieces_of(const struct rondo_socket_comm *comm, struct rondo_socket_
                                bytes - head };
 }
 
-/* The next bytes of connection i's stream, of as many messages up to `end` as fit. */
+/* Gather the next bytes of connection i's stream, from as many messages up to `end` as fit. */
 static int gather(struct rondo_socket_comm *comm, int i, uint64_t end, struct iovec *piece, int most)
 {
     const struct rondo_socket_conn *conn = &comm->conn[i];
@@ -149,12 +149,11 @@ static int gather(struct rondo_socket_comm *comm, int i, uint64_t end, struct io
 static void message_done(struct rondo_socket_message *message)
 {
     if (__atomic_sub_fetch(&message->left, 1, __ATOMIC_ACQ_REL) == 0) {
-        __atomic_sub_fetch(&message->request->left, 1,
-                           __ATOMIC_RELEASE); /* the last that is done to either */
+        __atomic_sub_fetch(&message->request->left, 1, __ATOMIC_RELEASE); /* last access to either */
     }
 }
 
-/* Connection i has moved `bytes` more; it goes past messages up to `end` that have nothing (more) for it. */
+/* Connection i has moved `bytes` more: pass messages up to `end` that have nothing (more) for it. */
 static void advance(struct rondo_socket_comm *comm, int i, uint64_t end, size_t bytes)
 {
     struct rondo_socket_conn *conn = &comm->conn[i];
@@ -174,8 +173,8 @@ static void advance(struct rondo_socket_comm *comm, int i, uint64_t end, size_t 
     }
 }
 
-/* A call with one piece is a tenth to a quarter cheaper than a gathered one: of small messages that is felt.
- */
+/* With one piece, a plain call is 10 to 25 % cheaper than a gathered one, which matters for small
+ * messages. */
 static ssize_t call(int fd, int is_send, struct iovec *piece, int n)
 {
     struct msghdr header = { .msg_iov = piece, .msg_iovlen = (size_t)n };
@@ -186,8 +185,8 @@ static ssize_t call(int fd, int is_send, struct iovec *piece, int n)
     return is_send ? sendmsg(fd, &header, MSG_NOSIGNAL | MSG_DONTWAIT) : recvmsg(fd, &header, MSG_DONTWAIT);
 }
 
-/* One call on connection i. *moved less than asked: no more can move now. @return as rondo_socket_conn_move
- */
+/* Make one call on connection i. *moved less than asked: no more can move now. @return as
+ * rondo_socket_conn_move */
 static int try_move(struct rondo_socket_comm *comm, int i, struct iovec *piece, int n, size_t *moved)
 {
     ssize_t bytes;
@@ -217,7 +216,7 @@ static rondo_status move(struct rondo_socket_comm *comm, int i, struct iovec *pi
     return lost_if(comm, try_move(comm, i, piece, n, moved));
 }
 
-/* A sender's stage is free: pieces that are few bytes become one there. @return pieces */
+/* Copy small pieces together in a sender's free stage. @return pieces */
 static int copy_together(struct rondo_socket_comm *comm, struct iovec *piece, int n, size_t bytes)
 {
     if (n < 2 || bytes > RONDO_SOCKET_COPIED) {
@@ -230,7 +229,7 @@ static int copy_together(struct rondo_socket_comm *comm, struct iovec *piece, in
     return 1;
 }
 
-/* All that a sender does, and a receiver on connections without frames. */
+/* Everything a sender does, and a receiver on connections without frames. */
 int rondo_socket_conn_move(struct rondo_socket_comm *comm, int i, int *left)
 {
     const uint64_t end = end_of(
@@ -263,13 +262,13 @@ static rondo_status conn_move(struct rondo_socket_comm *comm, int i)
 
 /* ---- receiving on connection 0, or the lane ---- */
 
-/* What was read ahead where the next frame comes. */
+/* The stage of the connection that brings the next frame: what was read ahead there. */
 static struct rondo_socket_stage *stage_of(struct rondo_socket_comm *comm)
 {
     return &comm->stage[comm->at != 0];
 }
 
-/* The receive whose turn it is; NULL: none is posted. */
+/* The receive that is next; NULL: none is posted. */
 static struct rondo_socket_request *receive_next(struct rondo_socket_comm *comm)
 {
     return comm->matched < comm->posted ? comm->order[comm->matched % RONDO_NET_MAX_REQUESTS] : NULL;
@@ -285,7 +284,7 @@ static int part_for(const struct rondo_socket_request *request, int tag)
     return -1;
 }
 
-/* A frame waits in the stage. */
+/* Process the frame in the stage. */
 static rondo_status frame_take(struct rondo_socket_comm *comm)
 {
     struct rondo_socket_request *request = receive_next(comm);
@@ -303,7 +302,7 @@ static rondo_status frame_take(struct rondo_socket_comm *comm)
     int part = part_for(request, frame.tag);
     if (part < 0) {
         return rondo_socket_end(comm, RONDO_INVALID_USAGE,
-                                "message %llu has tag %d, which no part of the next receive waits for (it "
+                                "message %llu has tag %d, which no part of the next receive expects (it "
                                 "has %d parts, the first of tag %d)",
                                 (unsigned long long)comm->head, frame.tag, request->n, request->tags[0]);
     }
@@ -323,7 +322,7 @@ static rondo_status frame_take(struct rondo_socket_comm *comm)
     return RONDO_SUCCESS;
 }
 
-/* More bytes behind those that wait in the stage. *calls 0: no more can move now. */
+/* Read more bytes behind those in the stage. *calls 0: no more can move now. */
 static rondo_status stage_fill(struct rondo_socket_comm *comm, int *calls)
 {
     struct rondo_socket_stage *stage = stage_of(comm);
@@ -351,7 +350,7 @@ rondo_status rondo_socket_stage_room(struct rondo_socket_comm *comm, struct rond
     return RONDO_SUCCESS;
 }
 
-/* Bytes of a receive's memory from `from` on, to the stage. */
+/* Copy a receive's memory from `from` on to the stage. */
 static void stage_copy(uint8_t *stage, const struct rondo_socket_request *request, size_t from, size_t bytes)
 {
     size_t head = from < request->head_bytes ? rondo_min_size(request->head_bytes - from, bytes) : 0;
@@ -364,8 +363,8 @@ static void stage_copy(uint8_t *stage, const struct rondo_socket_request *reques
     }
 }
 
-/* After a read that began with a frame, which is in the stage: `direct` bytes behind it are where the request
- * says, and what of them is of later messages goes to the stage. */
+/* Sort a read that began with a frame, which is in the stage: `direct` bytes behind it are at the
+ * request's destination; those of later messages move to the stage. */
 static rondo_status frame_sort(struct rondo_socket_comm *comm, const struct rondo_socket_request *request,
                                size_t direct)
 {
@@ -385,7 +384,8 @@ static rondo_status frame_sort(struct rondo_socket_comm *comm, const struct rond
     return RONDO_SUCCESS;
 }
 
-/* Would a message as long as the last one not come whole by stage_fill, and is its place known? */
+/* Is the destination of the next message known, and would stage_fill not read a message as long as the
+ * last one whole? */
 static int is_expected(const struct rondo_socket_comm *comm, const struct rondo_socket_request *request)
 {
     size_t last = comm->stage[comm->at != 0].last;
@@ -393,7 +393,7 @@ static int is_expected(const struct rondo_socket_comm *comm, const struct rondo_
            request->bytes[0] >= last && last >= request->head_bytes;
 }
 
-/* A frame, and its data to its place. The stage is empty. */
+/* Read a frame, and its data into its destination. The stage is empty. */
 static rondo_status frame_read(struct rondo_socket_comm *comm, const struct rondo_socket_request *request,
                                int *calls)
 {
@@ -414,7 +414,7 @@ static rondo_status frame_read(struct rondo_socket_comm *comm, const struct rond
     return moved < frame ? RONDO_SUCCESS : frame_sort(comm, request, moved - frame);
 }
 
-/* Data of the message at hand, straight to its place, and what follows into the stage. */
+/* Read data of the current message into its destination, and what follows into the stage. */
 static rondo_status data_read(struct rondo_socket_comm *comm, int *calls)
 {
     struct rondo_socket_stage *stage = stage_of(comm);
@@ -444,11 +444,11 @@ static void data_from_stage(struct rondo_socket_comm *comm)
     advance(comm, comm->at, comm->head, bytes);
 }
 
-/* Bytes are read only when a receive asks for them: what a peer sends unasked waits in its own buffers. */
+/* Read only when a receive asks for it: unrequested data stays in the peer's buffers. */
 static rondo_status framed_receive(struct rondo_socket_comm *comm)
 {
     for (int calls = CALLS;;) {
-        publish(comm); /* what was read beyond a message has been taken from its memory */
+        publish(comm); /* bytes read beyond a message have left its memory */
         size_t waiting = stage_of(comm)->to - stage_of(comm)->from;
         advance(comm, 0, comm->head, 0);
         advance(comm, comm->lane, comm->head, 0);
@@ -476,12 +476,12 @@ static rondo_status framed_receive(struct rondo_socket_comm *comm)
 /* ---- links that do not answer ---- */
 
 /*
- * A sender whose bytes are not taken: does the other host's kernel answer at all? TCP_USER_TIMEOUT cannot
- * tell: it also ends a connection whose peer is well and acknowledges, but does not read for that long (a
- * rank that computes). A receiver, and a connection at rest, have TCP's keepalive; but not a receiver whose
- * reverse has sent: what is not acknowledged puts keepalive off. The kernel's looks at a closed window are as
- * far apart as the window has been closed (120 s at most): so late a link that died while the peer did not
- * read is noticed.
+ * For a sender whose bytes are not accepted: does the other host's kernel answer at all? TCP_USER_TIMEOUT
+ * cannot tell: it also ends a connection whose peer is alive and acknowledges, but does not read for that
+ * long (a rank that computes). Receivers and idle connections rely on TCP keepalive, except a receiver whose
+ * reverse comm has sent: unacknowledged data postpones keepalive. The kernel probes a closed window at
+ * intervals as long as the window has been closed (120 s at most), so a link that died while the peer did not
+ * read is noticed that late.
  */
 static rondo_status watch(struct rondo_socket_comm *comm)
 {
@@ -560,7 +560,7 @@ rondo_status rondo_socket_isend_apart(void *arg, const void *head, size_t head_b
     sending->head_bytes = head_bytes;
     message_new(comm, sending, (void *)data, head_bytes + bytes)->frame.tag = tag;
     publish(comm);
-    if (comm->conn[comm->at].seq == next) { /* nothing waits before it: it may go at once */
+    if (comm->conn[comm->at].seq == next) { /* nothing is queued before it: send now */
         rondo_status status = rondo_socket_progress(comm);
         if (status != RONDO_SUCCESS) {
             sending->used = 0;
@@ -580,7 +580,7 @@ rondo_status rondo_socket_irecv(void *arg, int n, void *const *data, const size_
     *request = NULL;
     RONDO_TRY(comm_usable(comm, 0));
     if (n < 1 || n > RONDO_NET_MAX_RECVS) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "a receive of %d parts; 1 to %d are possible", n,
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "a receive has %d parts; allowed are 1 to %d", n,
                           RONDO_NET_MAX_RECVS);
     }
     receiving = request_new(comm, n);

@@ -52,7 +52,7 @@ static void verbs_stop(void *comm_in)
 static void verbs_close(void *comm_in)
 {
     struct rondo_verbs_comm *comm = comm_in;
-    /* First the queue pairs: afterwards no card of the peer's reaches the memory. */
+    /* Queue pairs first: afterwards no peer reaches the memory. */
     rondo_verbs_qp_close(comm);
     rondo_verbs_unreg_all(comm);
     if (comm->has_pd) {
@@ -61,7 +61,7 @@ static void verbs_close(void *comm_in)
     rondo_free(comm);
 }
 
-/* What the other end is told. */
+/* Fill the handle for the other end. */
 static rondo_status end_fill(struct rondo_verbs_comm *comm)
 {
     struct rondo_verbs_end *end = &comm->mine;
@@ -126,7 +126,7 @@ static rondo_status verbs_prepare(int device, const struct rondo_net_peer *peer,
     return RONDO_SUCCESS;
 }
 
-/* What is wrong with the other end's handle; NULL: nothing. */
+/* @return what is wrong with the other end's handle; NULL: nothing. */
 static const char *end_fault(const struct rondo_verbs_comm *comm, const struct rondo_verbs_end *end)
 {
     if (end->magic != RONDO_VERBS_MAGIC || end->version != RONDO_VERBS_VERSION) {
@@ -134,11 +134,11 @@ static const char *end_fault(const struct rondo_verbs_comm *comm, const struct r
                "everywhere";
     }
     if (end->proof != comm->mine.proof) {
-        return "it is of another communicator";
+        return "it belongs to another communicator";
     }
     if (end->is_send == comm->mine.is_send || end->mtu < IBV_MTU_256 || end->mtu > IBV_MTU_4096 ||
         end->lanes < 1 || end->lanes > RONDO_VERBS_LANES || end->split > 1) {
-        return "its values make no sense";
+        return "its values are invalid";
     }
     if (end->link_layer != comm->mine.link_layer) {
         return "one port is InfiniBand and the other one is Ethernet; choose ports of one kind by "
@@ -147,7 +147,7 @@ static const char *end_fault(const struct rondo_verbs_comm *comm, const struct r
     return NULL;
 }
 
-/* Both ends use as many lanes as the one with fewer; how data is laid over them is the sender's choice. */
+/* Both ends use the lower number of lanes; the sender decides how data is spread over them. */
 static rondo_status end_take(struct rondo_verbs_comm *comm, const void *handle)
 {
     struct rondo_verbs_end end;
@@ -165,7 +165,7 @@ static rondo_status end_take(struct rondo_verbs_comm *comm, const void *handle)
     return RONDO_SUCCESS;
 }
 
-/* What a comm costs (README.md has the formula). */
+/* Log what a comm costs (README.md has the formula). */
 static void tell(const struct rondo_verbs_comm *comm)
 {
     char ends[RONDO_VERBS_ENDS];
@@ -226,7 +226,7 @@ static rondo_status none_init(int *ndevices, char *why, size_t bytes)
 
 static void none_finalize(void) {}
 
-/* No device, so that nothing else is called. */
+/* No device: nothing else is called. */
 const struct rondo_net_device rondo_netdev_verbs = { .name = "verbs",
                                                      .init = none_init,
                                                      .finalize = none_finalize };

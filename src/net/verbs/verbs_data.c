@@ -1,5 +1,4 @@
-/* Messages: receives and their clear-to-sends, flushes, completions, requests. Sending: verbs_send.c.
- */
+/* Receives and their clear-to-sends, flushes, completions, requests. Sending: verbs_send.c. */
 #include "net/verbs/verbs.h"
 
 #include <arpa/inet.h>
@@ -45,7 +44,7 @@ rondo_status rondo_verbs_region_check(const struct rondo_verbs_comm *comm,
 {
     uintptr_t begin = (uintptr_t)data;
     if (bytes > comm->address.max_message) {
-        return bad_argument(comm, "more bytes than the card can move at once");
+        return bad_argument(comm, "more bytes than the NIC can move at once");
     }
     if (bytes > 0 &&
         (region == NULL || begin < region->begin || begin > region->end || bytes > region->end - begin)) {
@@ -93,9 +92,9 @@ static rondo_status receive_post(struct rondo_verbs_comm *comm, struct rondo_ver
 }
 
 /*
- * Before a clear-to-send: a receive on every lane that a word of this message or of an earlier one may still
- * come on. Of a message that is split nobody here knows yet how many lanes it takes: receives that it did not
- * use are there for the next one.
+ * Before a clear-to-send, post a receive on every lane that may still get a word of this message or of an
+ * earlier one. Nobody here knows how many lanes a split message takes; unused receives serve the next
+ * message.
  */
 static rondo_status receives_post(struct rondo_verbs_comm *comm)
 {
@@ -170,8 +169,8 @@ static rondo_status receive(struct rondo_verbs_comm *comm, int n, void *const *d
     if (place != NULL) {
         RONDO_TRY(rondo_verbs_region_check(comm, place->region, place->data, place->bytes));
     }
-    /* The block's slot and the queue are free again when the write of the clear-to-send has completed, which
-     * may be later than the message. */
+    /* The block's slot and the queue entry are free only when the write of the clear-to-send has
+     * completed, which may be later than the message. */
     int is_free = (comm->cts_open >> comm->sequence % RONDO_VERBS_SLOTS & 1) == 0;
     request = is_free ? rondo_verbs_request_take(comm, RONDO_VERBS_RECV, RONDO_NET_MAX_REQUESTS) : NULL;
     if (request == NULL) {
@@ -230,9 +229,9 @@ rondo_status rondo_verbs_iflush(void *comm_in, int n, void *const *data, const s
     }
     request = rondo_verbs_request_take(comm, RONDO_VERBS_FLUSH, RONDO_VERBS_FLUSHES);
     if (request == NULL) {
-        return bad_argument(comm, "more flushes are under way than messages can be");
+        return bad_argument(comm, "more flushes are in flight than messages are possible");
     }
-    /* A read is not answered before the writes that came before it are there. */
+    /* The answer to a read comes only after all earlier writes are visible. */
     struct ibv_sge sge = { .addr = (uintptr_t)&comm->memory->landing,
                            .length = FLUSH_BYTES,
                            .lkey = comm->memory_mr->lkey };
@@ -258,14 +257,14 @@ static rondo_status strange(struct rondo_verbs_comm *comm, const char *what)
     return rondo_verbs_comm_fail(comm, RONDO_REMOTE_ERROR, "%s, %s; the other end is broken", what, ends);
 }
 
-/* The sizes of the message whose turn it is, from the word on its first lane. They are read once: what the
- * peer writes later changes nothing. */
+/* Read the sizes of the next message, from the word on its first lane. They are read once: later writes of
+ * the peer change nothing. */
 static rondo_status sizes_take(struct rondo_verbs_comm *comm, struct rondo_verbs_request *request,
                                uint32_t imm)
 {
     const uint64_t *sizes = comm->memory->sizes[comm->finished % RONDO_VERBS_SLOTS];
     if (request->n > 1 && imm != (uint32_t)request->n) {
-        return strange(comm, "a message of other parts than are waited for came");
+        return strange(comm, "a message arrived with parts that no receive expects");
     }
     request->stripes = 1;
     for (int i = 0; i < request->n; i++) {
@@ -277,7 +276,7 @@ static rondo_status sizes_take(struct rondo_verbs_comm *comm, struct rondo_verbs
             char ends[RONDO_VERBS_ENDS];
             rondo_verbs_ends(comm, ends);
             return rondo_verbs_comm_fail(comm, RONDO_INVALID_USAGE,
-                                         "a message of %llu bytes (tag %d) came for a receive of %zu, %s; "
+                                         "a message of %llu bytes (tag %d) arrived for a receive of %zu, %s; "
                                          "send and receive the same count",
                                          (unsigned long long)size, request->tags[i], request->room[i], ends);
         }
@@ -288,7 +287,7 @@ static rondo_status sizes_take(struct rondo_verbs_comm *comm, struct rondo_verbs
     return RONDO_SUCCESS;
 }
 
-/* The words of the message whose turn it is. *all 1: they were there, and are taken. */
+/* Take the words of the next message. *all 1: all were there and are taken. */
 static rondo_status words_take(struct rondo_verbs_comm *comm, struct rondo_verbs_request *request, int *all)
 {
     const struct rondo_verbs_lane *first = rondo_verbs_lane_of(comm, comm->finished, 0);
@@ -306,7 +305,7 @@ static rondo_status words_take(struct rondo_verbs_comm *comm, struct rondo_verbs
             return RONDO_SUCCESS;
         }
         if (lane->imm[lane->taken % RONDO_VERBS_SLOTS] != imm) {
-            return strange(comm, "parts of a message came that do not belong together");
+            return strange(comm, "the parts of a received message do not belong together");
         }
     }
     for (int i = 0; i < request->stripes; i++) {
@@ -323,7 +322,7 @@ static rondo_status word_came(struct rondo_verbs_comm *comm, const struct ibv_wc
     lane->posted--;
     if (wc->opcode != IBV_WC_RECV_RDMA_WITH_IMM || (wc->wc_flags & IBV_WC_WITH_IMM) == 0 ||
         lane->came - lane->taken >= comm->sequence - comm->finished) {
-        return strange(comm, "a message that nobody waits for came");
+        return strange(comm, "a message arrived that no receive expects");
     }
     lane->imm[lane->came++ % RONDO_VERBS_SLOTS] = ntohl(wc->imm_data);
     while (all && comm->finished < comm->sequence) {
@@ -356,8 +355,8 @@ static rondo_status completion(struct rondo_verbs_comm *comm, const struct ibv_w
     return RONDO_SUCCESS;
 }
 
-/* With the peer gone all is taken that has completed, in whatever order the queue has it: what arrived before
- * counts. */
+/* When the peer is gone, take all completions, in whatever order the queue has them: what arrived before
+ * stays valid. */
 rondo_status rondo_verbs_progress(struct rondo_verbs_comm *comm)
 {
     struct ibv_wc wc[POLL];
@@ -384,7 +383,7 @@ rondo_status rondo_verbs_progress(struct rondo_verbs_comm *comm)
     return status;
 }
 
-/* A flush is between this card and its own memory: it goes on without the peer. */
+/* A flush involves only this NIC and its own memory: it continues without the peer. */
 static int goes_on(const struct rondo_verbs_request *request)
 {
     return request->kind == RONDO_VERBS_FLUSH && request->comm->gone && !request->failed;

@@ -1,4 +1,4 @@
-/* Cards, their ports that are active and allowed, and the address that packets of a port have. */
+/* Adapters, their active and allowed ports, and the source address of a port. */
 #include "net/verbs/verbs.h"
 
 #include <arpa/inet.h>
@@ -93,7 +93,7 @@ int rondo_verbs_range_has(const struct rondo_verbs_range *range, const uint8_t g
 
 /* ---- what a card is ---- */
 
-/* Gigabits a second of a lane, by the code of query_port. */
+/* Gbit/s of a link lane, by the code of query_port. */
 static const struct {
     int code, mbps;
 } speeds[] = { { 1, 2500 },   { 2, 5000 },   { 4, 10000 },  { 8, 10000 },
@@ -114,7 +114,7 @@ static int32_t port_speed(const struct ibv_port_attr *attr)
     return mbps * lanes;
 }
 
-/* GPU memory by a kernel module that pins it for cards (an older way than DMA-BUF). */
+/* Does a kernel module pin GPU memory for NICs (an older way than DMA-BUF)? */
 static int has_peer_memory(void)
 {
     static const char *const files[] = { "/sys/kernel/mm/memory_peers/nv_mem/version",
@@ -128,7 +128,8 @@ static int has_peer_memory(void)
     return 0;
 }
 
-/* A descriptor that is none: a kernel or card that knows DMA-BUF refuses it, others refuse the call. */
+/* Try an invalid descriptor: a kernel or adapter with DMA-BUF rejects the descriptor, others reject the
+ * call. */
 static int has_dmabuf(const struct rondo_verbs_card *card)
 {
     int wanted = card->lib->reg_dmabuf_mr != NULL && rondo_params()->dmabuf_enable;
@@ -165,7 +166,7 @@ static void card_close(struct rondo_verbs_card *card)
     rondo_free(card);
 }
 
-/* *card NULL: it cannot be opened, which is logged and no error; it may be another container's. */
+/* *card NULL: it cannot be opened, which is logged and no error; it may belong to another container. */
 static rondo_status card_open(struct ibv_device *device, struct rondo_verbs_card **card_out)
 {
     struct rondo_verbs_card *card;
@@ -184,7 +185,7 @@ static rondo_status card_open(struct ibv_device *device, struct rondo_verbs_card
     card_path(card, device);
     card->memory = RONDO_NET_HOST | (has_peer_memory() ? RONDO_NET_CUDA : 0u) |
                    (has_dmabuf(card) ? RONDO_NET_DMABUF : 0u);
-    /* Events are looked for, not waited for. */
+    /* Events are polled, not waited for. */
     int flags = fcntl(card->context->async_fd, F_GETFL);
     if (flags < 0 || fcntl(card->context->async_fd, F_SETFL, flags | O_NONBLOCK) != 0) {
         card_close(card);
@@ -207,7 +208,7 @@ static int port_is_fine(const struct rondo_verbs_card *card, int number, struct 
            (params->ib_port == 0 || params->ib_port == number);
 }
 
-/* @return ports that are used. */
+/* @return the number of ports used. */
 static int card_ports(struct rondo_verbs_card *card)
 {
     struct ibv_device_attr device;
@@ -269,7 +270,7 @@ static rondo_status devices_open(void)
     if (rondo_verbs_range_parse(rondo_params()->ib_addr_range, &found.range) != 0) {
         return rondo_fail(
             RONDO_INVALID_ARGUMENT,
-            "RONDO_IB_ADDR_RANGE=\"%.60s\" (host %s) is no network such as 10.1.0.0/16 or fd00::/8",
+            "RONDO_IB_ADDR_RANGE=\"%.60s\" (host %s) is not a network such as 10.1.0.0/16 or fd00::/8",
             rondo_params()->ib_addr_range, rondo_log_host());
     }
     found.lib = rondo_verbs_lib_open(found.why, sizeof found.why);
@@ -330,7 +331,7 @@ void rondo_verbs_ports_set_down(const struct rondo_verbs_card *card, int number,
     }
 }
 
-/* ---- protection domains: one a card, while comms use it ---- */
+/* ---- protection domains: one an adapter, while comms use it ---- */
 
 rondo_status rondo_verbs_pd_get(struct rondo_verbs_card *card)
 {
@@ -367,8 +368,7 @@ static int gid_is_ipv4(const union ibv_gid *gid)
     return memcmp(gid->raw, mapped, IPV4_AT) == 0;
 }
 
-/* How well an entry of the table fits; 0: not usable. A version of RoCE that was not asked for reaches nobody
- * who asked. */
+/* Rank an entry of the GID table; 0: not usable. A wrong RoCE version cannot reach the peers. */
 static int gid_fit(const union ibv_gid *gid, int type)
 {
     static const union ibv_gid none;
@@ -382,7 +382,7 @@ static int gid_fit(const union ibv_gid *gid, int type)
            2 * (gid_is_ipv4(gid) == (params->ib_addr_family == RONDO_IB_ADDR_FAMILY_4)) + !link_local;
 }
 
-/* @return the index that fits best, -1: none. */
+/* @return the best index, -1: none. */
 static int gid_choose(const struct rondo_verbs_port *port, int entries)
 {
     const struct rondo_verbs_card *card = port->card;
@@ -446,8 +446,8 @@ rondo_status rondo_verbs_address_query(const struct rondo_verbs_port *port,
     }
     if (attr.state != IBV_PORT_ACTIVE) {
         return rondo_fail(RONDO_SYSTEM_ERROR,
-                          "port %s on %s is not active (any more): check cable, switch and subnet manager",
-                          port->name, rondo_log_host());
+                          "port %s on %s is not active: check cable, switch and subnet manager", port->name,
+                          rondo_log_host());
     }
     *address = (struct rondo_verbs_address){ .lid = attr.lid,
                                              .mtu = (uint8_t)attr.active_mtu,
@@ -457,7 +457,7 @@ rondo_status rondo_verbs_address_query(const struct rondo_verbs_port *port,
     if (mtu > 0 && mtu < (int)attr.active_mtu) {
         address->mtu = (uint8_t)mtu;
     }
-    /* A LID is enough within a subnet; the GID then only tells subnets apart. */
+    /* A LID is enough within a subnet; the GID then only distinguishes subnets. */
     if (attr.link_layer == IBV_LINK_LAYER_INFINIBAND && attr.lid != 0 && rondo_params()->ib_gid_index < 0) {
         if (port->card->lib->query_gid(port->card->context, port->number, 0, &address->gid) != 0) {
             memset(&address->gid, 0, sizeof address->gid);

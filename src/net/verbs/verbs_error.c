@@ -1,5 +1,4 @@
-/* What went wrong, in words: completions and events of the card, with both ends and what usually causes it.
- */
+/* Error sentences for the NIC's completions and events, with both ends and the usual cause. */
 #include "net/verbs/verbs.h"
 
 #include <arpa/inet.h>
@@ -11,7 +10,7 @@
 #include "base/param.h"
 #include "base/wait.h"
 
-enum { MOST_EVENTS = 64 /* taken at once */, LINK_TELLS_MS = 200 };
+enum { MOST_EVENTS = 64 /* handled in one call */, LINK_TELLS_MS = 200 };
 
 /* ---- ends ---- */
 
@@ -58,12 +57,12 @@ rondo_status rondo_verbs_comm_fail(struct rondo_verbs_comm *comm, rondo_status s
     keep(comm, status, fmt, args);
     va_end(args);
     comm->gone =
-        0; /* what a broken end sends counts no more, and flushes may never end on a card that has failed */
+        0; /* completions of a broken end no longer count, and flushes may never end on a failed NIC */
     status = rondo_verbs_comm_error(comm);
     return first ? rondo_fail_aloud(status) : status;
 }
 
-/* An operation's: a receiver's may be nobody's business, as the peer has finished and left. */
+/* Fail an operation. A receiver's failure may concern nobody, because the peer has finished and left. */
 static RONDO_PRINTF(3, 4) rondo_status
     operation_fail(struct rondo_verbs_comm *comm, rondo_status status, const char *fmt, ...)
 {
@@ -88,17 +87,17 @@ static const struct {
     int error;
     const char *cause;
 } errno_causes[] = {
-    { ENOMEM, "a limit of locked memory (ulimit -l) or of the card's resources is reached" },
+    { ENOMEM, "a limit of locked memory (ulimit -l) or of the NIC's resources is reached" },
     { ETIMEDOUT,
       "the other end's address was not found: are both GIDs of one network (RONDO_IB_GID_INDEX), is it up?" },
-    { EINVAL, "the card refuses a value: see RONDO_IB_GID_INDEX, RONDO_IB_PKEY, RONDO_IB_SL, RONDO_IB_MTU, "
+    { EINVAL, "the NIC refuses a value: check RONDO_IB_GID_INDEX, RONDO_IB_PKEY, RONDO_IB_SL, RONDO_IB_MTU, "
               "RONDO_IB_QUEUE_DEPTH" },
-    { ENODEV, "the card is gone" },
-    { EIO, "the card or its driver has failed: see the kernel's log" },
-    { EPERM, "this user may not: check the permissions of /dev/infiniband" },
-    { EACCES, "this user may not: check the permissions of /dev/infiniband" },
-    { EFAULT, "the memory is not this process's, or is GPU memory that the card cannot reach" },
-    { EOPNOTSUPP, "the card or its driver cannot do that" },
+    { ENODEV, "the NIC was removed" },
+    { EIO, "the NIC or its driver has failed: see the kernel's log" },
+    { EPERM, "permission denied: check the permissions of /dev/infiniband" },
+    { EACCES, "permission denied: check the permissions of /dev/infiniband" },
+    { EFAULT, "the memory is not this process's, or is GPU memory that the NIC cannot reach" },
+    { EOPNOTSUPP, "the NIC or its driver does not support it" },
     { ENETUNREACH,
       "no route to the other end's address: are both GIDs of one network (RONDO_IB_GID_INDEX)?" },
     { EHOSTUNREACH,
@@ -122,35 +121,35 @@ static const struct {
     rondo_status status;
     const char *words, *cause;
 } completions[] = {
-    { IBV_WC_LOC_LEN_ERR, RONDO_SYSTEM_ERROR, "local length error", "a message longer than the card allows" },
+    { IBV_WC_LOC_LEN_ERR, RONDO_SYSTEM_ERROR, "local length error", "a message longer than the NIC allows" },
     { IBV_WC_LOC_QP_OP_ERR, RONDO_SYSTEM_ERROR, "local queue pair operation error",
-      "a fault of this library or of the driver" },
+      "a bug in Rondo or in the driver" },
     { IBV_WC_LOC_PROT_ERR, RONDO_SYSTEM_ERROR, "local protection error",
       "a buffer was freed or deregistered while in use" },
     { IBV_WC_WR_FLUSH_ERR, RONDO_REMOTE_ERROR, "work request flushed",
-      "the queue pair had ended before; look for an earlier error at the other end" },
+      "the queue pair had failed before; look for an earlier error at the other end" },
     { IBV_WC_BAD_RESP_ERR, RONDO_REMOTE_ERROR, "bad response",
       "a packet that does not belong to this connection" },
     { IBV_WC_LOC_ACCESS_ERR, RONDO_SYSTEM_ERROR, "local access error",
       "the other end wrote outside of what it was given, or a buffer was freed or deregistered here while in "
       "use" },
     { IBV_WC_REM_INV_REQ_ERR, RONDO_REMOTE_ERROR, "invalid request at the other end",
-      "the two ends do not agree about operations or sizes" },
+      "the two ends disagree about operations or sizes" },
     { IBV_WC_REM_ACCESS_ERR, RONDO_REMOTE_ERROR, "access error at the other end",
       "a buffer that was freed or deregistered there while in use" },
     { IBV_WC_REM_OP_ERR, RONDO_REMOTE_ERROR, "operation error at the other end",
-      "its card or its memory failed: see its kernel's log" },
+      "its NIC or its memory failed: see its kernel's log" },
     { IBV_WC_RETRY_EXC_ERR, RONDO_REMOTE_ERROR, "transport retry count exceeded",
       "the other process died, the link, cable or switch between is down, or lets no packets of the ports' "
       "MTU pass (RONDO_IB_MTU); "
-      "RONDO_IB_TIMEOUT and RONDO_IB_RETRY_CNT say how long to try" },
+      "RONDO_IB_TIMEOUT and RONDO_IB_RETRY_CNT set how long to retry" },
     { IBV_WC_RNR_RETRY_EXC_ERR, RONDO_REMOTE_ERROR, "receiver-not-ready retry count exceeded",
       "the other end does not receive" },
     { IBV_WC_REM_ABORT_ERR, RONDO_REMOTE_ERROR, "aborted by the other end", "its queue pair ended" },
-    { IBV_WC_FATAL_ERR, RONDO_SYSTEM_ERROR, "fatal error of the card", "see the kernel's log" },
+    { IBV_WC_FATAL_ERR, RONDO_SYSTEM_ERROR, "fatal error of the NIC", "see the kernel's log" },
     { IBV_WC_RESP_TIMEOUT_ERR, RONDO_REMOTE_ERROR, "response timeout",
       "the other process died, or the link between is down" },
-    { IBV_WC_GENERAL_ERR, RONDO_SYSTEM_ERROR, "general error of the card", "see the kernel's log" },
+    { IBV_WC_GENERAL_ERR, RONDO_SYSTEM_ERROR, "general error of the NIC", "see the kernel's log" },
 };
 
 static void card_events(struct rondo_verbs_card *card);
@@ -177,8 +176,8 @@ static int port_is_down(const struct rondo_verbs_port *port)
             attr.state != IBV_PORT_ACTIVE);
 }
 
-/* Soft-RoCE's sends fail a moment before the port is down and its event comes: an operation error of its own
- * is given that moment. */
+/* Soft-RoCE's sends fail a moment before the port is down and its event arrives: give that moment to
+ * errors of this end's operations. */
 static int link_is_down(struct rondo_verbs_comm *comm, enum ibv_wc_status status)
 {
     const struct timespec ms = { 0, 1000000 };
@@ -202,7 +201,7 @@ rondo_status rondo_verbs_fail_wc(struct rondo_verbs_comm *comm, const struct ibv
     uint64_t kind = wc->wr_id >> 32;
     const char *words = "unknown error", *cause = "see the kernel's log";
     rondo_status status = RONDO_SYSTEM_ERROR;
-    /* Seen from the end that is written to, the memory is its own (Soft-RoCE). */
+    /* For the end that is written to, the memory is its own (Soft-RoCE). */
     enum ibv_wc_status code = kind == RONDO_VERBS_RECV && wc->status == IBV_WC_REM_ACCESS_ERR
                                   ? IBV_WC_LOC_ACCESS_ERR
                                   : wc->status;
@@ -215,7 +214,7 @@ rondo_status rondo_verbs_fail_wc(struct rondo_verbs_comm *comm, const struct ibv
     }
     comm->shown = lane_of_qpn(comm, wc->qp_num);
     rondo_verbs_ends(comm, ends);
-    if (link_is_down(comm, wc->status)) { /* what the card makes of that differs */
+    if (link_is_down(comm, wc->status)) { /* NICs report it differently */
         return operation_fail(comm, RONDO_REMOTE_ERROR,
                               "%s failed, %s: the link of %s is down (status %d, %s); check cable and switch",
                               kind < RONDO_COUNTOF(kind_words) ? kind_words[kind] : "work request", ends,
@@ -230,18 +229,18 @@ rondo_status rondo_verbs_fail_wc(struct rondo_verbs_comm *comm, const struct ibv
 
 enum scope { OF_QP, OF_CQ, OF_CARD, PORT_DOWN, PORT_UP };
 
-/* Events that matter; the others are taken and forgotten. */
+/* Events that matter; others are acknowledged and ignored. */
 static const struct {
     enum ibv_event_type type;
     enum scope scope;
     const char *words;
 } events[] = {
     { IBV_EVENT_CQ_ERR, OF_CQ, "its completion queue has overrun or failed" },
-    { IBV_EVENT_QP_FATAL, OF_QP, "the card reports a fatal error of the queue pair" },
-    { IBV_EVENT_QP_REQ_ERR, OF_QP, "the card got an invalid request from the other end" },
+    { IBV_EVENT_QP_FATAL, OF_QP, "the NIC reports a fatal error of the queue pair" },
+    { IBV_EVENT_QP_REQ_ERR, OF_QP, "the NIC got an invalid request from the other end" },
     { IBV_EVENT_QP_ACCESS_ERR, OF_QP,
       "the other end wrote to memory that it was not given, or that was freed here" },
-    { IBV_EVENT_DEVICE_FATAL, OF_CARD, "the card reports a fatal error: see the kernel's log" },
+    { IBV_EVENT_DEVICE_FATAL, OF_CARD, "the NIC reports a fatal error: see the kernel's log" },
     { IBV_EVENT_PORT_ERR, PORT_DOWN, "" },
     { IBV_EVENT_PORT_ACTIVE, PORT_UP, "" },
 };
@@ -260,19 +259,19 @@ static void comm_event(struct rondo_verbs_comm *comm, int type)
     __atomic_store_n(&comm->event, type + 1, __ATOMIC_RELEASE);
 }
 
-/* RONDO_IB_RETURN_ASYNC_EVENTS=0: what was fatal is said, and the work requests' own errors have to do. */
+/* RONDO_IB_RETURN_ASYNC_EVENTS=0: log fatal events and rely on the errors of the work requests. */
 static int is_only_said(const struct rondo_verbs_card *card, int row)
 {
     int is_link = events[row].scope == PORT_DOWN || events[row].scope == PORT_UP;
     if (is_link || rondo_params()->ib_return_async_events) {
         return 0;
     }
-    RONDO_WARN("%s on %s, of which RONDO_IB_RETURN_ASYNC_EVENTS=0 makes no error: %s", card->name,
-               rondo_log_host(), events[row].words);
+    RONDO_WARN("%s on %s, ignored by RONDO_IB_RETURN_ASYNC_EVENTS=0: %s", card->name, rondo_log_host(),
+               events[row].words);
     return 1;
 }
 
-/* With the card's lock. Its queue pairs cannot go away before the event is acknowledged. */
+/* Call with the adapter's lock. Its queue pairs cannot disappear before the event is acknowledged. */
 static void event_take(struct rondo_verbs_card *card, const struct ibv_async_event *event)
 {
     int row = event_row((int)event->event_type);
@@ -295,7 +294,7 @@ static void card_events(struct rondo_verbs_card *card)
 {
     struct ibv_async_event event;
     if (pthread_mutex_trylock(&card->lock) != 0) {
-        return; /* another comm's thread looks */
+        return; /* another comm's thread reads the events */
     }
     for (int i = 0; i < MOST_EVENTS && card->lib->get_async_event(card->context, &event) == 0; i++) {
         event_take(card, &event);
@@ -304,7 +303,7 @@ static void card_events(struct rondo_verbs_card *card)
     pthread_mutex_unlock(&card->lock);
 }
 
-/* A link that comes back within the card's own attempts loses nothing. */
+/* A link that comes back while the NIC still retries loses nothing. */
 rondo_status rondo_verbs_events(struct rondo_verbs_comm *comm)
 {
     char ends[RONDO_VERBS_ENDS];
@@ -322,10 +321,11 @@ rondo_status rondo_verbs_events(struct rondo_verbs_comm *comm)
                                      events[row].words);
     }
     if (rondo_now_ns() - down_ns > rondo_verbs_retry_window_ns()) {
-        return rondo_verbs_comm_fail(comm, RONDO_REMOTE_ERROR,
-                                     "the connection %s has failed: the link of %s is down, for longer than "
-                                     "is tried; check cable and switch",
-                                     ends, comm->port->name);
+        return rondo_verbs_comm_fail(
+            comm, RONDO_REMOTE_ERROR,
+            "the connection %s has failed: the link of %s has been down for longer than "
+            "the NIC retries; check cable and switch",
+            ends, comm->port->name);
     }
     return RONDO_SUCCESS;
 }

@@ -1,4 +1,4 @@
-/* libibverbs, opened at run time: one binary runs with it and without. */
+/* libibverbs, opened at run time: one binary works with and without it. */
 #include "net/verbs/verbs.h"
 
 #include <dlfcn.h>
@@ -14,7 +14,7 @@ static struct {
     const struct rondo_verbs_lib *replaced;
 } opened; /* under the lock of the devices */
 
-/* The header's inline function of this name asks the provider itself where it can: old entry points know a
+/* The header's inline function of this name asks the provider itself if possible: old entry points know a
  * shorter struct. */
 typedef int (*query_port_fn)(struct ibv_context *, uint8_t, struct ibv_port_attr *);
 static query_port_fn query_port_compat;
@@ -27,7 +27,8 @@ static int query_port(struct ibv_context *context, uint8_t port, struct ibv_port
                             : query_port_compat(context, port, attr);
 }
 
-/* Two versions of some symbols exist; the header is of 1.1, newer functions have one version of their own. */
+/* Some symbols exist in two versions; the header has version 1.1, newer functions have one version of
+ * their own. */
 static void *symbol(void *handle, const char *name)
 {
     void *address = dlvsym(handle, name, "IBVERBS_1.1");
@@ -49,9 +50,8 @@ const struct rondo_verbs_lib *rondo_verbs_lib_open(char *why, size_t bytes)
         return opened.replaced != NULL ? opened.replaced : &opened.lib;
     }
     const char *name = rondo_params()->ibverbs_lib;
-    void *handle = dlopen(name,
-                          RTLD_NOW | RTLD_LOCAL |
-                              RTLD_NODELETE); /* it keeps account of registered pages from ibv_fork_init on */
+    void *handle = dlopen(name, RTLD_NOW | RTLD_LOCAL |
+                                    RTLD_NODELETE); /* from ibv_fork_init on it tracks registered pages */
     if (handle == NULL) {
         snprintf(why, bytes, "the verbs library cannot be opened (%s); Debian: libibverbs1", dlerror());
         return NULL;
@@ -68,12 +68,14 @@ const struct rondo_verbs_lib *rondo_verbs_lib_open(char *why, size_t bytes)
     query_port_compat = opened.lib.query_port;
     opened.lib.query_port = query_port;
     opened.handle = handle;
-    /* A program that forks must not lose registered pages to the child's first write, or its own, where the
-     * kernel does not copy them by itself. Too late when the program's MPI has registered memory; then that
-     * is its care. */
+    /*
+     * A program that forks must not lose registered pages to copy-on-write, its own or the child's, on
+     * kernels that do not copy them at fork. It is too late if the program's MPI has registered memory; then
+     * MPI must have done it.
+     */
     if (opened.lib.fork_init != NULL && opened.lib.fork_init() != 0) {
         RONDO_INFO(RONDO_SUBSYS_NET,
-                   "verbs: ibv_fork_init failed (%s): after a fork, registered memory may be another than "
+                   "verbs: ibv_fork_init failed (%s): after a fork, registered memory may differ from "
                    "the card's",
                    strerror(errno));
     }

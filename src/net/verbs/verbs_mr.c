@@ -1,5 +1,5 @@
-/* Registered memory: whole pages, shared by the comms of a card that register the same ones in the same way.
- */
+/* Registered memory: whole pages, shared by the comms of an adapter that register the same pages in the
+ * same way. */
 #include "net/verbs/verbs.h"
 
 #include <errno.h>
@@ -32,7 +32,7 @@ static rondo_status reg_failed(const struct rondo_verbs_comm *comm, size_t bytes
 rondo_status rondo_verbs_reg_own(struct rondo_verbs_comm *comm)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), bytes = rondo_round_up(sizeof *comm->memory, page);
-    /* Pages of its own: a peer may write to it, and registered pages are whole ones. */
+    /* Pages of its own: the peer may write to the block, and registration covers whole pages. */
     if (posix_memalign((void **)&comm->memory, page, bytes) != 0) {
         comm->memory = NULL;
         return rondo_fail(RONDO_SYSTEM_ERROR, "no memory for a verbs connection to rank %d on %s: %zu bytes",
@@ -44,21 +44,22 @@ rondo_status rondo_verbs_reg_own(struct rondo_verbs_comm *comm)
     return comm->memory_mr != NULL ? RONDO_SUCCESS : reg_failed(comm, bytes, errno);
 }
 
-/* With the card's lock. @return NULL with errno. */
+/* Call with the adapter's lock. @return NULL with errno. */
 static struct ibv_mr *mr_new(struct rondo_verbs_card *card, const struct rondo_verbs_mr *wanted, int fd)
 {
     if (wanted->kind == RONDO_NET_DMABUF) {
         return card->lib->reg_dmabuf_mr(card->pd, 0, wanted->end - wanted->begin, wanted->begin, fd,
                                         wanted->access);
     }
-    if ((wanted->access & IBV_ACCESS_RELAXED_ORDERING) != 0) { /* the older function does not know the bit */
+    if ((wanted->access & IBV_ACCESS_RELAXED_ORDERING) != 0) { /* the older function does not know this bit */
         return card->lib->reg_mr_iova2(card->pd, (void *)wanted->begin, wanted->end - wanted->begin,
                                        wanted->begin, (unsigned)wanted->access);
     }
     return card->lib->reg_mr(card->pd, (void *)wanted->begin, wanted->end - wanted->begin, wanted->access);
 }
 
-/* With the card's lock. A DMA-BUF is its descriptor, not its address: never shared. */
+/* Call with the adapter's lock. A DMA-BUF is identified by its descriptor, not its address, and never
+ * shared. */
 static struct rondo_verbs_mr *mr_find(struct rondo_verbs_card *card, const struct rondo_verbs_mr *wanted)
 {
     struct rondo_verbs_mr *mr = wanted->kind == RONDO_NET_DMABUF ? NULL : card->mrs;
@@ -69,7 +70,7 @@ static struct rondo_verbs_mr *mr_find(struct rondo_verbs_card *card, const struc
     return mr;
 }
 
-/* @a mr is new and becomes part of the card, or is freed; *shared has a reference more. @return errno. */
+/* Add @a mr, which is new, to the adapter, or free it; *shared has one more reference. @return errno. */
 static int mr_get(struct rondo_verbs_card *card, struct rondo_verbs_mr *mr, int fd,
                   struct rondo_verbs_mr **shared)
 {
@@ -112,15 +113,15 @@ static void mr_put(struct rondo_verbs_card *card, struct rondo_verbs_mr *mr)
     }
 }
 
-/* Of data only: clear-to-sends are read by their order. */
+/* For data only: clear-to-sends rely on order. */
 static int access_relaxed(const struct rondo_verbs_comm *comm)
 {
     int64_t wanted = rondo_params()->ib_pci_relaxed_ordering;
     return wanted != RELAXED_NO && comm->lib->reg_mr_iova2 != NULL ? IBV_ACCESS_RELAXED_ORDERING : 0;
 }
 
-/* What a peer may do: nothing with what is sent, so that memory that is read-only can be sent. Flushes read
- * what has arrived. */
+/* Access rights: none for the peer to memory that is sent, so that read-only memory can be sent. Flushes
+ * read what has arrived. */
 static int access_of(const struct rondo_verbs_comm *comm, int kind)
 {
     int access = access_relaxed(comm) |
@@ -140,8 +141,8 @@ static rondo_status reg_new(struct rondo_verbs_comm *comm, uintptr_t begin, size
     mr->id = kind == RONDO_NET_HOST && rondo_region_find((void *)begin, bytes, &user) ? user.id : 0;
     mr->begin = begin / page * page;
     mr->end = (begin + bytes + page - 1) / page * page;
-    /* A descriptor begins where its memory does; what else lies on the pages of a user's memory is not the
-     * peer's. */
+    /* A descriptor begins where its memory does. For user memory, the peer gets no access to the rest of
+     * its pages. */
     if (kind == RONDO_NET_DMABUF || mr->id != 0) {
         mr->begin = begin;
         mr->end = begin + bytes;

@@ -38,21 +38,21 @@ static rondo_status to_init(struct rondo_verbs_comm *comm, struct ibv_qp *qp, un
     return rc == 0 ? RONDO_SUCCESS : modify_failed(comm, qp, "INIT", rc);
 }
 
-/* Within a subnet of InfiniBand a LID is enough; Ethernet, other subnets, and ports without one need the GID.
- */
+/* Within an InfiniBand subnet a LID is enough; Ethernet, other subnets, and ports without a LID need the
+ * GID. */
 static int needs_gid(const struct rondo_verbs_comm *comm, const struct rondo_verbs_end *to)
 {
     return comm->address.link_layer == IBV_LINK_LAYER_ETHERNET || to->lid == 0 || comm->address.lid == 0 ||
            memcmp(comm->address.gid.raw, to->gid, SUBNET_BYTES) != 0;
 }
 
-/* Numbers of packets begin anywhere, and not at the same place on two lanes. */
+/* Packet numbers start at a random value, a different one on each lane. */
 static uint32_t psn_of(const struct rondo_verbs_end *end, int lane)
 {
     return (end->psn + (uint32_t)lane * PSN_STEP) & PSN_MASK;
 }
 
-/* Receivers send nothing but clear-to-sends. */
+/* Receivers send only clear-to-sends. */
 static uint8_t traffic_class(const struct rondo_verbs_comm *comm)
 {
     const struct rondo_params *params = rondo_params();
@@ -128,11 +128,11 @@ static struct ibv_qp *qp_try(struct rondo_verbs_comm *comm, uint32_t sends, uint
                                      .qp_type = IBV_QPT_RC };
     struct ibv_qp *qp = comm->lib->create_qp(comm->port->card->pd, &attr);
     *inline_bytes = *inline_bytes > 0 ? attr.cap.max_inline_data
-                                      : 0; /* what the card gives; it may be more */
+                                      : 0; /* granted by the NIC; may be more than requested */
     return qp;
 }
 
-/* *inline_bytes: what is asked for; 0 afterwards on a card that has none. */
+/* *inline_bytes: the size requested; set to 0 if the NIC supports none. */
 static rondo_status qp_create(struct rondo_verbs_comm *comm, uint32_t sends, uint32_t receives,
                               unsigned access, uint32_t *inline_bytes, struct ibv_qp **qp)
 {
@@ -171,7 +171,7 @@ rondo_status rondo_verbs_qp_open(struct rondo_verbs_comm *comm)
     return RONDO_SUCCESS;
 }
 
-/* The other end's address may be asked for on the network just now. */
+/* Retry: address resolution for the other end may be in progress. */
 static int is_worth_another(const struct rondo_verbs_comm *comm, int error)
 {
     const struct rondo_params *params = rondo_params();

@@ -1,4 +1,4 @@
-/* Sending: clear-to-sends are looked for, matched by tag, and the data written in stripes over lanes. */
+/* Sending: find clear-to-sends, match them by tag, and write the data in stripes over lanes. */
 #include "net/verbs/verbs.h"
 
 #include <arpa/inet.h>
@@ -10,7 +10,7 @@
 struct chain {
     struct ibv_send_wr wr[RONDO_NET_MAX_RECVS + 1];
     struct ibv_sge sge[RONDO_NET_MAX_RECVS + 1][RONDO_VERBS_PIECES];
-    int n, short_last; /* the last write is one packet at most */
+    int n, short_last; /* the last write is at most one packet */
 };
 
 /* ---- stripes ---- */
@@ -36,11 +36,10 @@ static rondo_status hostile_cts(struct rondo_verbs_comm *comm)
     char ends[RONDO_VERBS_ENDS];
     rondo_verbs_ends(comm, ends);
     return rondo_verbs_comm_fail(comm, RONDO_REMOTE_ERROR,
-                                 "a clear-to-send that makes no sense came, %s; the other end is broken",
-                                 ends);
+                                 "an invalid clear-to-send arrived, %s; the other end is broken", ends);
 }
 
-/* Copy the next clear-to-send when all its parts are there; group->parts stays 0 otherwise. */
+/* Copy the next clear-to-send when all its parts have arrived; else group->parts stays 0. */
 static rondo_status group_look(struct rondo_verbs_comm *comm, struct rondo_verbs_group *group)
 {
     const struct rondo_verbs_cts *entry = comm->memory->fifo[comm->sequence % RONDO_VERBS_SLOTS];
@@ -80,7 +79,7 @@ static int part_fits(const struct rondo_verbs_group *group, int part)
     return group->placed || group->request[part]->bytes[0] <= group->cts[part].bytes;
 }
 
-/* Where a part's writes begin in it, and how many bytes they are. */
+/* Offset and length of a part's writes. */
 static size_t part_from(const struct rondo_verbs_group *group, int part)
 {
     return group->placed ? group->request[part]->head_bytes : 0;
@@ -90,7 +89,7 @@ static size_t part_bytes(const struct rondo_verbs_group *group, int part)
     return group->request[part]->bytes[0] - part_from(group, part);
 }
 
-/* A write from n places. A card, not the CPU, reads what is not inline. */
+/* Add a write of n pieces. The NIC, not the CPU, reads data that is not inline. */
 static void chain_add(struct chain *chain, const struct rondo_verbs_lane *lane, const struct ibv_sge *sge,
                       int n, uint64_t to, uint32_t rkey, int by_cpu)
 {
@@ -105,7 +104,7 @@ static void chain_add(struct chain *chain, const struct rondo_verbs_lane *lane, 
     chain->n++;
 }
 
-/* Where [from, from + bytes) of a message lies. @return pieces */
+/* Find the pieces of [from, from + bytes) of a message. @return pieces */
 static int pieces_of(const struct rondo_verbs_request *request, size_t from, size_t bytes,
                      struct ibv_sge *sge)
 {
@@ -115,7 +114,7 @@ static int pieces_of(const struct rondo_verbs_request *request, size_t from, siz
                take = rondo_min_size(request->piece[i].length - skip, bytes);
         from -= skip;
         bytes -= take;
-        if (take > 0) { /* a piece without bytes means many to some cards */
+        if (take > 0) { /* some NICs take 0 bytes for the maximum */
             sge[n++] = (struct ibv_sge){ .addr = request->piece[i].addr + skip,
                                          .length = (uint32_t)take,
                                          .lkey = request->piece[i].lkey };
@@ -124,7 +123,7 @@ static int pieces_of(const struct rondo_verbs_request *request, size_t from, siz
     return n;
 }
 
-/* Stripe i of a part, if it has so many. */
+/* Add stripe i of a part, if the part has one. */
 static void add_stripe(const struct rondo_verbs_comm *comm, const struct rondo_verbs_group *group, int part,
                        int i, struct chain *chain, const struct rondo_verbs_lane *lane)
 {
@@ -139,7 +138,7 @@ static void add_stripe(const struct rondo_verbs_comm *comm, const struct rondo_v
     }
 }
 
-/* The sizes of the parts into the receiver's block. */
+/* Write the sizes of the parts into the receiver's block. */
 static void add_sizes(struct rondo_verbs_comm *comm, const struct rondo_verbs_group *group,
                       struct chain *chain, const struct rondo_verbs_lane *lane)
 {
@@ -157,8 +156,8 @@ static void add_sizes(struct rondo_verbs_comm *comm, const struct rondo_verbs_gr
     chain->short_last = 1;
 }
 
-/* The network may deliver packets of one write in any order (adaptive routing); a write of its own after it
- * does not overtake. */
+/* The network may reorder packets within a write (adaptive routing); a separate write after it does not
+ * overtake it. */
 static int is_told_apart(const struct rondo_verbs_comm *comm, size_t bytes)
 {
     const struct rondo_params *params = rondo_params();
@@ -175,7 +174,7 @@ static uint32_t word_of(const struct rondo_verbs_group *group)
     return group->parts > 1 ? (uint32_t)group->parts : group->placed ? bytes | RONDO_VERBS_PLACED : bytes;
 }
 
-/* The chain's last write says that it is all, or one without data does. */
+/* Let the chain's last write announce completion, or a write without data. */
 static rondo_status chain_post(struct rondo_verbs_comm *comm, const struct rondo_verbs_group *group,
                                struct chain *chain, const struct rondo_verbs_lane *lane)
 {
@@ -193,7 +192,7 @@ static rondo_status chain_post(struct rondo_verbs_comm *comm, const struct rondo
     return rondo_verbs_post(comm, lane->qp, chain->wr, "write of a message");
 }
 
-/* A part that is too long for its receive is announced and not written: the receiver says so. */
+/* A part that is too long for its receive is announced but not written: the receiver reports the error. */
 static int group_lanes(const struct rondo_verbs_comm *comm, const struct rondo_verbs_group *group)
 {
     int lanes = 1;
@@ -204,7 +203,7 @@ static int group_lanes(const struct rondo_verbs_comm *comm, const struct rondo_v
     return lanes;
 }
 
-/* May the message, of one part, go without its head to the place that the receiver has for just so much? */
+/* May the message, which has one part, go without its head into the receiver's place of exactly its size? */
 static int is_placed(const struct rondo_verbs_group *group)
 {
     const struct rondo_verbs_request *request = group->request[0];
@@ -246,7 +245,7 @@ void rondo_verbs_group_done(struct rondo_verbs_comm *comm, uint32_t sequence)
     group->parts = 0;
 }
 
-/* n pieces, of whose bytes a place can do without the first head_bytes. */
+/* Queue a send of n pieces, of which a place can do without the first head_bytes. */
 static rondo_status give(struct rondo_verbs_comm *comm, const struct rondo_net_span *piece, int n,
                          size_t head_bytes, int tag, void **request_out)
 {
@@ -263,7 +262,7 @@ static rondo_status give(struct rondo_verbs_comm *comm, const struct rondo_net_s
     }
     part = group_match(group, tag);
     request = part >= 0 ? rondo_verbs_request_take(comm, RONDO_VERBS_SEND, RONDO_NET_MAX_REQUESTS) : NULL;
-    if (request == NULL) { /* the caller may have nothing to test, and is told of errors here */
+    if (request == NULL) { /* the caller may have no request to test, so it gets the error here */
         return rondo_verbs_progress(comm);
     }
     request->n = 1;
