@@ -356,10 +356,10 @@ static rondo_status net_add(const struct reader *reader, hwloc_obj_t os, int por
 {
     hwloc_obj_t device = os->parent;
     int pci = device && device->type == HWLOC_OBJ_PCI_DEVICE;
-    int32_t card = pci ? rondo_detect_nic_pci(
-                             reader->machine,
-                             rondo_machine_find_pci(reader->machine, busid_of(&device->attr->pcidev)))
-                       : -1,
+    int32_t function = pci ? rondo_detect_nic_pci(
+                                 reader->machine,
+                                 rondo_machine_find_pci(reader->machine, busid_of(&device->attr->pcidev)))
+                           : -1,
             i;
     RONDO_TRY(rondo_detect_nic(reader->machine, function, &i));
     RONDO_TRY(rondo_machine_add(reader->machine, RONDO_ITEM_NET, i, &i));
