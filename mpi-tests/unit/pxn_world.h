@@ -14,7 +14,7 @@
 #include <stdlib.h>
 
 #include "net/control/control.h"
-#include "net/transport/pxn_impl.h"
+#include "net/transport/pxn.h"
 
 enum {
     NEAR = 1 << RONDO_GDR_READ | 1 << RONDO_GDR_WRITE,

@@ -19,7 +19,7 @@
 
 #include "base/log.h"
 #include "base/wait.h"
-#include "net/transport/handshake.h"
+#include "net/transport/transport.h"
 #include "net/netdev.h"
 #include "net/transport/transport_net.h"
 

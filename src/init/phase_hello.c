@@ -3,7 +3,7 @@
 #include "base/log.h"
 #include "comm/backend.h"
 #include "init/phases.h"
-#include "net/transport/handshake.h"
+#include "net/transport/transport.h"
 
 static rondo_status start_hello(struct rondo_init *init)
 {

@@ -14,7 +14,7 @@
 #include "base/param.h"
 #include "base/thread.h"
 #include "base/wait.h"
-#include "net/transport/pxn_impl.h"
+#include "net/transport/pxn.h"
 
 enum { EAGER_TURNS = 2000, SLEEP_TURNS = EAGER_TURNS + 200, NAP_NS = 50000 };
 

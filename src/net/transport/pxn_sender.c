@@ -13,7 +13,7 @@
 #include "base/mem.h"
 #include "base/wait.h"
 #include "net/control/control.h"
-#include "net/transport/pxn_impl.h"
+#include "net/transport/pxn.h"
 
 void rondo_pxn_ring(struct rondo_pxn_header *header)
 {
@@ -145,20 +145,16 @@ static rondo_status map_get(struct rondo_net_state *state, int relay, struct ron
 
 /* ---- offer ---- */
 
-static int inside(uint64_t offset, uint64_t bytes, uint64_t end)
-{
-    return offset <= end && bytes <= end - offset && offset % RONDO_CTRL_ALIGN == 0;
-}
-
 /* Do the cell's offsets lie in the relay's memory? */
 static int fits(const struct rondo_net *net, const struct rondo_link *link, const struct rondo_pxn_map *map,
                 const struct rondo_pxn_cell *cell)
 {
     size_t largest = rondo_net_largest(net, link);
     return cell->offset >= sizeof(*map->header) + (size_t)map->ncells * sizeof(*cell) &&
-           inside(cell->offset, rondo_net_room(largest), map->shm.size) &&
+           rondo_net_inside(cell->offset, rondo_net_room(largest), 0, map->shm.size) &&
            cell->offset % (uint64_t)sysconf(_SC_PAGESIZE) == 0 &&
-           (map->block.base == NULL || inside(cell->slots, RONDO_SLOTS * largest, map->block.bytes));
+           (map->block.base == NULL ||
+            rondo_net_inside(cell->slots, RONDO_SLOTS * largest, 0, map->block.bytes));
 }
 
 /* Take a free cell for this link; NULL: there is none. Cells with equal fields are interchangeable. */

@@ -3,7 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/log.h"
+#include "base/mem.h"
 #include "base/param.h"
+#include "net/control/control.h"
 
 const struct rondo_transport *const rondo_transports[] = {
 #ifdef RONDO_CUDA
@@ -63,6 +65,15 @@ rondo_status rondo_transport_select(const struct rondo_net *net, int peer,
     return rondo_fail(RONDO_INTERNAL_ERROR,
                       "no transport found between rank %d (host %.*s) and rank %d (host %.*s): %s", net->rank,
                       RONDO_HOST_LEN, a->host, peer, RONDO_HOST_LEN, b->host, why);
+}
+
+size_t rondo_net_slots_bytes(const struct rondo_net *net, uint32_t protos)
+{
+    size_t bytes = 0;
+    for (int p = 0; p < RONDO_NUM_PROTOS; p++) {
+        bytes += (protos >> p & 1) * (size_t)net->slot_bytes[p] * RONDO_SLOTS;
+    }
+    return bytes;
 }
 
 rondo_status rondo_net_open(struct rondo_net *net, int max_links)
@@ -288,4 +299,132 @@ size_t rondo_net_bytes(const struct rondo_net *net)
         bytes += net->state[i] != NULL ? rondo_transports[i]->bytes(net->state[i]) : 0;
     }
     return bytes;
+}
+
+/* ---- lazy links ---- */
+
+struct message {
+    uint32_t told; /* 0: the record; 1: "I have connected" */
+    struct rondo_connect record;
+};
+_Static_assert(sizeof(struct message) <= RONDO_MSG_BYTES, "a message");
+
+/* A pair has one link in each direction, so the tag says which end writes: its sender or its receiver. */
+static uint64_t msg_tag(int from_sender, int told)
+{
+    char kind[] = { 'p', '2', 'p', (char)from_sender, (char)told };
+    return rondo_hash(kind, sizeof(kind), 0);
+}
+
+static rondo_status lazy_say(const struct rondo_net *net, const struct rondo_link *link,
+                             const struct rondo_lazy *lazy, uint32_t told)
+{
+    struct message message = { .told = told };
+    if (!told) {
+        message.record = lazy->record;
+    }
+    return rondo_control_send(net->control, link->peer, msg_tag(link->is_send, (int)told), &message,
+                              sizeof(message));
+}
+
+static rondo_status lazy_hear(const struct rondo_net *net, const struct rondo_link *link,
+                              struct rondo_lazy *lazy, uint32_t told)
+{
+    struct message message;
+    size_t bytes;
+    RONDO_TRY(rondo_control_receive(net->control, link->peer, msg_tag(!link->is_send, (int)told), &message,
+                                    sizeof(message), &bytes));
+    if (bytes != sizeof(message) || message.told != told) {
+        return rondo_fail(RONDO_INTERNAL_ERROR,
+                          "rank %d got a record of %zu bytes for a connection with rank %d, expected %zu",
+                          net->rank, bytes, link->peer, sizeof(message));
+    }
+    if (!told) {
+        lazy->record = message.record;
+    }
+    return RONDO_SUCCESS;
+}
+
+static rondo_status lazy_step(const struct rondo_net *net, void *state, struct rondo_link *link,
+                              struct rondo_lazy *lazy)
+{
+    switch (lazy->stage) {
+    case RONDO_LAZY_ASK: return lazy_say(net, link, lazy, 0);
+    case RONDO_LAZY_HEAR: return lazy_hear(net, link, lazy, 0);
+    case RONDO_LAZY_CONNECT: return link->transport->connect(state, link, &lazy->record);
+    case RONDO_LAZY_TELL: return lazy_say(net, link, lazy, 1);
+    default:
+        return lazy_hear(net, link, lazy, 1); /* the other end uses the conn only once it has
+                                                    * connected */
+    }
+}
+
+rondo_status rondo_lazy_move(const struct rondo_net *net, void *state, struct rondo_link *link,
+                             struct rondo_lazy *lazy)
+{
+    for (;; lazy->stage++) {
+        RONDO_TRY(lazy_step(net, state, link, lazy));
+        if (lazy->stage == RONDO_LAZY_TOLD) {
+            return RONDO_SUCCESS;
+        }
+    }
+}
+
+/* ---- hello ---- */
+
+static void hello_send(struct rondo_link *link)
+{
+    struct rondo_conn *conn = &link->conn;
+
+    if (link->hello == RONDO_HELLO_NONE) {
+        if (conn->proxied) {
+            link->tail->size[conn->step % RONDO_SLOTS] = rondo_conn_size(conn->step, RONDO_PROTO_SIMPLE, 0);
+        }
+        conn->step++;
+        __atomic_store_n(&link->tail->tail, conn->step, __ATOMIC_RELEASE);
+        link->hello = RONDO_HELLO_POSTED;
+    }
+    /* Pairs with the release in hello_receive(). */
+    if (__atomic_load_n(&link->head->head, __ATOMIC_ACQUIRE) >= conn->step) {
+        conn->seen = conn->step;
+        link->hello = RONDO_HELLO_PASSED;
+    }
+}
+
+static void hello_receive(struct rondo_link *link)
+{
+    struct rondo_conn *conn = &link->conn;
+
+    /* Pairs with the release in hello_send(). The sender posts no more before it has this credit. */
+    if (__atomic_load_n(&link->tail->tail, __ATOMIC_ACQUIRE) > conn->step) {
+        conn->step++;
+        conn->seen = conn->step;
+        __atomic_store_n(&link->head->head, conn->step, __ATOMIC_RELEASE);
+        conn->wanted = 0;
+        link->hello = RONDO_HELLO_PASSED;
+    } else {
+        conn->wanted = conn->proxied;
+    }
+}
+
+rondo_status rondo_link_hello(struct rondo_link **links, int n, int *pending_peer)
+{
+    *pending_peer = -1;
+    for (int i = 0; i < n; i++) {
+        struct rondo_link *link = links[i];
+        if (link == NULL || !link->connected || link->hello == RONDO_HELLO_PASSED) {
+            continue;
+        }
+        if (link->transport->hello != NULL && link->tail == NULL) {
+            RONDO_TRY(link->transport->hello(link));
+        } else if (link->is_send) {
+            hello_send(link);
+        } else {
+            hello_receive(link);
+        }
+        if (link->hello != RONDO_HELLO_PASSED && *pending_peer < 0) {
+            *pending_peer = link->peer;
+        }
+    }
+    return *pending_peer < 0 ? RONDO_SUCCESS : RONDO_IN_PROGRESS;
 }

@@ -35,7 +35,7 @@ enum rondo_p2p_mode {
     RONDO_NUM_P2P_MODES
 };
 
-/* Progress of the empty slot of net/transport/handshake.h. */
+/* Progress of a link's hello (rondo_link_hello). */
 enum rondo_hello_stage { RONDO_HELLO_NONE, RONDO_HELLO_POSTED, RONDO_HELLO_PASSED };
 
 /* A connect record: fixed size, opaque except for its head. All zero: no connection. */
@@ -149,8 +149,41 @@ struct rondo_net {
                                           * connect */
 };
 
+/* ---- for transports ---- */
+
+enum rondo_lazy_stage {
+    RONDO_LAZY_ASK,
+    RONDO_LAZY_HEAR,
+    RONDO_LAZY_CONNECT,
+    RONDO_LAZY_TELL,
+    RONDO_LAZY_TOLD
+};
+
+/*
+ * Lazy links whose ends exchange records over the control plane. Each end offers when it is asked for, sends
+ * its record, receives the other's, connects, and says so. Neither uses the conn before both have connected.
+ * Zeroed at first; record: written by the transport's offer.
+ */
+struct rondo_lazy {
+    enum rondo_lazy_stage stage;
+    struct rondo_connect record; /* this end's, later the other end's */
+};
+
+/** Progress the link by one step or several. RONDO_IN_PROGRESS: call again. state: the transport's. */
+rondo_status rondo_lazy_move(const struct rondo_net *net, void *state, struct rondo_link *link,
+                             struct rondo_lazy *lazy);
+/** @return the bytes of the slots of these protocols, without gaps. */
+size_t rondo_net_slots_bytes(const struct rondo_net *net, uint32_t protos);
+/** Does [offset, offset + bytes), which a peer named, lie aligned within [first, end)? */
+static inline int rondo_net_inside(uint64_t offset, uint64_t bytes, uint64_t first, uint64_t end)
+{
+    return offset >= first && offset <= end && bytes <= end - offset && offset % RONDO_CTRL_ALIGN == 0;
+}
 /** @return the transport's state in an open net; NULL: it has none. */
 void *rondo_transport_state(const struct rondo_net *net, const struct rondo_transport *transport);
+
+/* ---- for communicators ---- */
+
 /** Choose the transport for a pair, in an open net. @return RONDO_INTERNAL_ERROR "no transport found",
  * naming both ranks, their hosts and what was disabled. */
 rondo_status rondo_transport_select(const struct rondo_net *net, int peer,
@@ -198,6 +231,20 @@ rondo_status rondo_link_connect(struct rondo_net *net, struct rondo_link *link,
  * until it no longer returns RONDO_IN_PROGRESS. Once per peer and direction. */
 rondo_status rondo_link_lazy(struct rondo_net *net, struct rondo_link *link, int peer, int is_send);
 rondo_status rondo_link_connect_lazy(struct rondo_net *net, struct rondo_link *link);
+/**
+ * Every conn passes one empty slot each way before creation ends. A pair whose memory is not really shared,
+ * or whose other end never came, is thus reported at creation, not in the first collective.
+ *
+ * Progress the hello of @a n links; skips NULL and unconnected ones. Where conns are proxied, call
+ * rondo_net_progress between the calls. Never blocks; call again with the same links while RONDO_IN_PROGRESS.
+ *
+ * Senders post one empty slice, receivers consume it, senders see the credit. When done, step == seen == 1 on
+ * both ends (of a fresh conn): all protocols share the step, so the flags of LL and LL128 continue from
+ * there. Errors come from a device: its copies move the words that lie in its memory.
+ *
+ * @param pending_peer a rank that has not done its part; -1 when done.
+ */
+rondo_status rondo_link_hello(struct rondo_link **links, int n, int *pending_peer);
 /** Close and zero a link; safe on a zeroed one. Close all links before their net. The link's space is not
  * reused. */
 void rondo_link_close(struct rondo_net *net, struct rondo_link *link);

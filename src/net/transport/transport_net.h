@@ -51,7 +51,6 @@
 #ifndef RONDO_NET_TRANSPORT_TRANSPORT_NET_H
 #define RONDO_NET_TRANSPORT_TRANSPORT_NET_H
 
-#include "net/transport/lazy.h"
 #include "net/netdev.h"
 #include "net/transport/pinned.h"
 #include "net/transport/transport.h"
@@ -193,16 +192,6 @@ void rondo_net_user_done(struct rondo_net_end *end, uint64_t step);
 int rondo_net_user_look(struct rondo_net_end *end);
 /** Deregister all. */
 void rondo_net_user_close(struct rondo_net_end *end);
-
-/* ---- transport_net_split.c ---- */
-
-/** Send slice end->posted, whose header is written; receive it. *request NULL: try again. Test slice
- * end->done; *bytes includes the header. */
-rondo_status rondo_net_split_send(struct rondo_net_end *end, size_t bytes, void **request);
-rondo_status rondo_net_split_receive(struct rondo_net_end *end, void **request);
-rondo_status rondo_net_split_test(struct rondo_net_end *end, int *done, size_t *bytes);
-/** Progress flushes, and the tail behind them, of an end with gdr.flush. */
-rondo_status rondo_net_flush(struct rondo_net_end *end, int *moved);
 
 /* ---- transport_net_gdr.c: none of these fails; where GPUDirect does not work an INFO line says why, and
  * the end goes on without it ---- */

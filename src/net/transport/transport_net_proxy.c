@@ -54,6 +54,114 @@ static rondo_status end_error(struct rondo_net_end *end)
     return status;
 }
 
+/* ---- slots in a GPU's memory: a slice is two messages ---- */
+
+static struct rondo_net_header *header_at(const struct rondo_net_end *end, uint64_t step)
+{
+    return (struct rondo_net_header *)(void *)rondo_net_slot(end, step) - 1;
+}
+
+static uint8_t *place_of(const struct rondo_net_end *end, uint64_t step)
+{
+    return end->gdr.on ? end->gdr.slots + (step % RONDO_SLOTS) * end->gdr.stride : rondo_net_slot(end, step);
+}
+
+static void *region_of(const struct rondo_net_end *end)
+{
+    return end->gdr.on ? end->gdr.region : end->region;
+}
+
+static size_t room_of(const struct rondo_net_end *end)
+{
+    return end->gdr.on ? end->gdr.stride : end->stride - RONDO_CTRL_ALIGN;
+}
+
+static rondo_status split_send(struct rondo_net_end *end, size_t bytes, void **request)
+{
+    void **head = &end->head[end->posted % RONDO_SLOTS];
+    *request = NULL;
+    if (*head == NULL) {
+        RONDO_TRY(end->device->isend(end->comm, header_at(end, end->posted), sizeof(struct rondo_net_header),
+                                     0, end->region, head));
+    }
+    return *head == NULL
+               ? RONDO_SUCCESS
+               : end->device->isend(end->comm, place_of(end, end->posted), bytes, 0, region_of(end), request);
+}
+
+static rondo_status split_receive(struct rondo_net_end *end, void **request)
+{
+    void **head = &end->head[end->posted % RONDO_SLOTS], *header = header_at(end, end->posted),
+         *place = place_of(end, end->posted);
+    const size_t header_bytes = sizeof(struct rondo_net_header), room = room_of(end);
+    void *region = region_of(end);
+    const int tag = 0;
+    *request = NULL;
+    if (*head == NULL) {
+        RONDO_TRY(end->device->irecv(end->comm, 1, &header, &header_bytes, &tag, &end->region, head));
+    }
+    return *head == NULL ? RONDO_SUCCESS
+                         : end->device->irecv(end->comm, 1, &place, &room, &tag, &region, request);
+}
+
+static rondo_status split_test(struct rondo_net_end *end, int *done, size_t *bytes)
+{
+    uint32_t slot = (uint32_t)(end->done % RONDO_SLOTS);
+    size_t header_bytes = sizeof(struct rondo_net_header);
+    if (end->head[slot] != NULL) {
+        RONDO_TRY(end->device->test(end->head[slot], done, bytes != NULL ? &header_bytes : NULL));
+        if (!*done) {
+            return RONDO_SUCCESS;
+        }
+        end->head[slot] = NULL;
+        if (header_bytes != sizeof(struct rondo_net_header)) { /* receiver: a message without a header is
+                                                                * not a slice */
+            *bytes = 0;
+            return RONDO_SUCCESS;
+        }
+    }
+    RONDO_TRY(end->device->test(end->request[slot], done, bytes));
+    if (*done && bytes != NULL) {
+        *bytes += sizeof(struct rondo_net_header);
+    }
+    return RONDO_SUCCESS;
+}
+
+/* ---- flushes ---- */
+
+static rondo_status flush_start(struct rondo_net_end *end)
+{
+    struct rondo_net_gdr *gdr = &end->gdr;
+    void *place = place_of(end, end->done - 1);
+    gdr->flushing = end->done;
+    if (gdr->dirty) {
+        RONDO_TRY(end->device->iflush(end->comm, 1, &place, &gdr->stride, &gdr->region, &gdr->request));
+        gdr->flushes += gdr->request != NULL;
+        gdr->dirty = 0;
+    }
+    return RONDO_SUCCESS;
+}
+
+static rondo_status flush(struct rondo_net_end *end, int *moved)
+{
+    struct rondo_net_gdr *gdr = &end->gdr;
+    int done = 1;
+    if (gdr->request == NULL && gdr->told < end->done) {
+        RONDO_TRY(flush_start(end));
+    }
+    if (gdr->request != NULL) {
+        RONDO_TRY(end->device->test(gdr->request, &done, NULL));
+    }
+    if (done && gdr->told < gdr->flushing) {
+        gdr->request = NULL;
+        gdr->told = gdr->flushing;
+        /* Pairs with the acquire of the receiver, as in the proxy: now the GPU sees the slots. */
+        __atomic_store_n(&end->link->tail->tail, gdr->told, __ATOMIC_RELEASE);
+        *moved = 1;
+    }
+    return RONDO_SUCCESS;
+}
+
 /* ---- sending ---- */
 
 /* Another process has posted what a relay sends: check it before use. */
@@ -91,7 +199,7 @@ static rondo_status send_one(struct rondo_net_end *end, int *sent)
     if (end->head[slot] == NULL) { /* NULL: not sent yet */
         memcpy(message, &header, sizeof(header));
     }
-    RONDO_TRY(end->split        ? rondo_net_split_send(end, header.bytes, &request)
+    RONDO_TRY(end->split        ? split_send(end, header.bytes, &request)
               : end->places     ? rondo_net_user_send(end, &header, outside, &request)
               : outside != NULL ? end->device->isend_apart(end->comm, message, sizeof(header), outside,
                                                            header.bytes, 0, &request)
@@ -109,7 +217,7 @@ static rondo_status send_one(struct rondo_net_end *end, int *sent)
 /* Test slice end->done. */
 static rondo_status test_one(struct rondo_net_end *end, int *done, size_t *bytes)
 {
-    return end->split ? rondo_net_split_test(end, done, bytes)
+    return end->split ? split_test(end, done, bytes)
                       : end->device->test(end->request[end->done % RONDO_SLOTS], done, bytes);
 }
 
@@ -170,7 +278,7 @@ static rondo_status receive_post(struct rondo_net_end *end, uint64_t head)
     while (end->posted < head + RONDO_SLOTS) {
         void *message = rondo_net_slot(end, end->posted) - sizeof(struct rondo_net_header), *request;
         RONDO_TRY(end->split
-                      ? rondo_net_split_receive(end, &request)
+                      ? split_receive(end, &request)
                       : end->device->irecv(end->comm, 1, &message, &bytes, &tag, &end->region, &request));
         if (request == NULL) {
             return RONDO_SUCCESS;
@@ -249,7 +357,7 @@ static int is_flushing(struct rondo_net_end *end, int *moved)
     if (!end->gdr.flush || end->gdr.failed || end->gdr.told == end->done) {
         return 0;
     }
-    rondo_status status = rondo_net_flush(end, moved);
+    rondo_status status = flush(end, moved);
     if (status != RONDO_SUCCESS) {
         end->gdr.failed = 1;
         end_failed(end, status);

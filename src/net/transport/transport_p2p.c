@@ -131,15 +131,6 @@ static uint32_t protos_at(uint32_t protos, enum rondo_p2p_mode way, int is_send)
     return is_send ? protos & read : protos & ~read;
 }
 
-static size_t slots_of(const struct rondo_net *net, uint32_t protos)
-{
-    size_t bytes = 0;
-    for (int p = 0; p < RONDO_NUM_PROTOS; p++) {
-        bytes += (protos >> p & 1) * (size_t)net->slot_bytes[p] * RONDO_SLOTS;
-    }
-    return bytes;
-}
-
 static enum rondo_p2p_mode way_of(const struct rondo_net *net, int peer)
 {
     return (enum rondo_p2p_mode)net->p2p_modes[net->local_of[peer]];
@@ -149,10 +140,10 @@ static rondo_status p2p_expect(void *state, int nrecv, int nsend, uint32_t proto
 {
     struct rondo_p2p *p2p = state;
     const struct rondo_net *net = p2p->net;
-    size_t recv = slots_of(net, protos_at(protos, RONDO_P2P_MODE_WRITE, 0)), send = 0;
+    size_t recv = rondo_net_slots_bytes(net, protos_at(protos, RONDO_P2P_MODE_WRITE, 0)), send = 0;
     for (int i = 0; net->p2p_modes != NULL && i < net->nlocal; i++) {
         if (net->p2p_modes[i] == RONDO_P2P_MODE_READ) {
-            send = slots_of(net, protos_at(protos, RONDO_P2P_MODE_READ, 1));
+            send = rondo_net_slots_bytes(net, protos_at(protos, RONDO_P2P_MODE_READ, 1));
         }
     }
     p2p->expected = (size_t)nrecv * recv + (size_t)nsend * send;
@@ -185,7 +176,7 @@ static rondo_status offer(struct rondo_p2p *p2p, struct rondo_link *link, struct
     RONDO_TRY(rondo_p2p_take_line(p2p, own));
     data.line = own->line;
     if (here != 0) {
-        RONDO_TRY(rondo_p2p_take_slots(p2p, own, slots_of(net, here)));
+        RONDO_TRY(rondo_p2p_take_slots(p2p, own, rondo_net_slots_bytes(net, here)));
         data.block = p2p->block[own->place].mem.name;
         data.slots = own->slots;
     }
@@ -205,11 +196,6 @@ static rondo_status p2p_offer(void *state, struct rondo_link *link, struct rondo
 }
 
 /* ---- connect ---- */
-
-static int inside(uint64_t offset, uint64_t bytes, uint64_t first, uint64_t end)
-{
-    return offset >= first && offset <= end && bytes <= end - offset && offset % RONDO_CTRL_ALIGN == 0;
-}
 
 /* Slots and words of both ends, as addresses of this device. */
 struct place {
@@ -286,8 +272,8 @@ static rondo_status connect_to(struct rondo_p2p *p2p, struct rondo_link *link, c
     if (status != RONDO_SUCCESS) {
         return open_failed(net, link, status);
     }
-    if (!inside(data->line, RONDO_CTRL_ALIGN, p2p->first_line, first.bytes) ||
-        (there != 0 && !inside(data->slots, slots_of(net, there), 0, block.bytes))) {
+    if (!rondo_net_inside(data->line, RONDO_CTRL_ALIGN, p2p->first_line, first.bytes) ||
+        (there != 0 && !rondo_net_inside(data->slots, rondo_net_slots_bytes(net, there), 0, block.bytes))) {
         return refuse(net, link, "it points outside its memory");
     }
     conn_fill(p2p, link, way,

@@ -26,7 +26,6 @@
 #define RONDO_NET_TRANSPORT_TRANSPORT_P2P_H
 
 #include "base/cuda_mem.h"
-#include "net/transport/lazy.h"
 #include "net/transport/transport.h"
 
 /* What the owner and one of its peers write into the owner's cell for that peer. */
@@ -104,7 +103,7 @@ rondo_status rondo_p2p_open(struct rondo_p2p *p2p, int local, const struct rondo
 rondo_status rondo_p2p_wait(const struct rondo_p2p *p2p, CUstream stream, int64_t deadline_ns);
 /** The initial content of a rank's cell for a local peer: no other memory has it. */
 void rondo_p2p_pattern(const struct rondo_gpu_name *owner, int local, uint64_t pattern[2]);
-/** rondo_net_check of this transport (transport_p2p_check.c). */
+/** rondo_net_check of this transport. */
 rondo_status rondo_p2p_check(struct rondo_p2p *p2p);
 static inline CUdeviceptr rondo_p2p_address(const struct rondo_gpu_mem *mem, size_t offset)
 {

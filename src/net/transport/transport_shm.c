@@ -84,16 +84,6 @@ struct shm {
     struct rondo_pinned pinned; /* parts of this and other arenas that a GPU uses */
 };
 
-static size_t slots_of(const struct rondo_net *net, uint32_t protos)
-{
-    size_t bytes = 0;
-
-    for (int p = 0; p < RONDO_NUM_PROTOS; p++) {
-        bytes += (protos >> p & 1) * (size_t)net->slot_bytes[p] * RONDO_SLOTS;
-    }
-    return bytes;
-}
-
 static int shm_reaches(const struct rondo_net *net, const struct rondo_peer *self,
                        const struct rondo_peer *peer)
 {
@@ -136,9 +126,10 @@ static size_t arena_layout(struct shm *shm)
     shm->heads = rondo_round_up(sizeof(struct shm_header) + nlocal * sizeof(uint32_t), RONDO_CTRL_ALIGN);
     shm->tails = shm->heads + nlocal * RONDO_CTRL_ALIGN;
     shm->lines = rondo_round_up(shm->tails + nlocal * RONDO_CTRL_ALIGN, shm->page);
-    shm->lazy_bytes = rondo_round_up(slots_of(shm->net, 1u << RONDO_PROTO_SIMPLE | shm->net->lazy_protos),
+    shm->lazy_bytes = rondo_round_up(
+        rondo_net_slots_bytes(shm->net, 1u << RONDO_PROTO_SIMPLE | shm->net->lazy_protos), shm->page);
+    shm->conn_bytes = rondo_round_up(rondo_net_slots_bytes(shm->net, (1u << RONDO_NUM_PROTOS) - 1),
                                      shm->page);
-    shm->conn_bytes = rondo_round_up(slots_of(shm->net, (1u << RONDO_NUM_PROTOS) - 1), shm->page);
     size_t slots_bytes = nlocal * shm->lazy_bytes + shm->max_links * shm->conn_bytes;
     shm->lazy_slots = rondo_round_up(shm->lines + shm->max_links * RONDO_CTRL_ALIGN,
                                      slots_bytes >= SHM_HUGE_PAGE ? SHM_HUGE_PAGE : shm->page);
@@ -336,7 +327,7 @@ static rondo_status shm_offer(void *state, struct rondo_link *link, struct rondo
     RONDO_TRY(arena_make(shm));
     RONDO_TRY(take_line(shm, &own->line));
     if (!link->is_send) {
-        rondo_status status = take_slots(shm, slots_of(net, link->protos), own);
+        rondo_status status = take_slots(shm, rondo_net_slots_bytes(net, link->protos), own);
         if (status != RONDO_SUCCESS) {
             shm->nlines--;
             return status;
@@ -360,7 +351,8 @@ static rondo_status conn_fill(struct shm *shm, struct rondo_link *link, struct s
     struct rondo_conn *conn = &link->conn;
     uint8_t *slots, *tail, *head;
 
-    RONDO_TRY(rondo_pinned_map(&shm->pinned, place.slots, slots_of(shm->net, link->protos), &slots));
+    RONDO_TRY(
+        rondo_pinned_map(&shm->pinned, place.slots, rondo_net_slots_bytes(shm->net, link->protos), &slots));
     RONDO_TRY(rondo_pinned_map(&shm->pinned, place.tail, RONDO_CTRL_ALIGN, &tail));
     RONDO_TRY(rondo_pinned_map(&shm->pinned, place.head, RONDO_CTRL_ALIGN, &head));
     memset(conn, 0, sizeof(*conn));
@@ -381,11 +373,6 @@ static rondo_status conn_fill(struct shm *shm, struct rondo_link *link, struct s
     return RONDO_SUCCESS;
 }
 
-static int inside(uint64_t offset, uint64_t bytes, uint64_t first, uint64_t end)
-{
-    return offset >= first && offset <= end && bytes <= end - offset && offset % RONDO_CTRL_ALIGN == 0;
-}
-
 static rondo_status shm_connect(void *state, struct rondo_link *link, const struct rondo_connect *record)
 {
     struct shm *shm = state;
@@ -401,9 +388,9 @@ static rondo_status shm_connect(void *state, struct rondo_link *link, const stru
         same &= data.slot_bytes[p] == (link->protos >> p & 1) * net->slot_bytes[p];
     }
     same &= data.nonce == map->nonce && data.protos == link->protos &&
-            data.slots_bytes == (link->is_send ? slots_of(net, link->protos) : 0);
-    if (!same || !inside(data.line, RONDO_CTRL_ALIGN, shm->lines, map->size) ||
-        (link->is_send && !inside(data.slots, data.slots_bytes, shm->lines, map->size))) {
+            data.slots_bytes == (link->is_send ? rondo_net_slots_bytes(net, link->protos) : 0);
+    if (!same || !rondo_net_inside(data.line, RONDO_CTRL_ALIGN, shm->lines, map->size) ||
+        (link->is_send && !rondo_net_inside(data.slots, data.slots_bytes, shm->lines, map->size))) {
         return rondo_fail(
             RONDO_INTERNAL_ERROR,
             "rank %d refuses the record of rank %d (host %.*s) for channel %d: %s (line at %" PRIu64
