@@ -1,4 +1,4 @@
-/* base/param.h: sources, their order, strict values, and what is said about bad ones. */
+/* base/param.h: sources and their order, strict values, and the errors and warnings about invalid ones. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -28,7 +28,7 @@ static void write_file(const char *path, const char *text, size_t bytes)
 
 static void write_conf(const char *text) { write_file(conf, text, strlen(text)); }
 
-/* What the log says after the last reset(). */
+/* The log since the last reset(). */
 static const char *logged(void)
 {
     static char text[65536];
@@ -69,8 +69,8 @@ static void *params_from_thread(void *arg)
     return (void *)(uintptr_t)rondo_params()->mailbox_size;
 }
 
-/* First in the list: the only test that sees the very first read. */
-static void threads_may_race_to_the_first_read(void **state)
+/* This test must run first: only it sees the first read. */
+static void threads_may_race_for_the_first_read(void **state)
 {
     pthread_t threads[8];
     (void)state;
@@ -103,13 +103,13 @@ static void every_default_is_allowed(void **state)
     assert_string_equal(logged(), "");
 }
 
-static void a_bad_value_names_variable_origin_value_and_what_is_allowed(void **state)
+static void an_error_names_variable_origin_value_and_what_is_allowed(void **state)
 {
     (void)state;
     setenv("RONDO_TIMEOUT", "soon", 1);
     assert_int_equal(rondo_param_reload(), RONDO_INVALID_ARGUMENT);
     assert_non_null(strstr(rondo_error_text(), "RONDO_TIMEOUT=\"soon\" (environment, host "));
-    assert_non_null(strstr(rondo_error_text(), "a time in 0..1000000s, as 500ms"));
+    assert_non_null(strstr(rondo_error_text(), "a time in 0..1000000s, such as 500ms"));
     assert_non_null(strstr(logged(), rondo_error_text()));
 
     write_conf("\nRONDO_SHM_MODE = pigeon\n");
@@ -124,8 +124,8 @@ static void a_bad_value_names_variable_origin_value_and_what_is_allowed(void **s
     assert_string_equal(info_of(RONDO_PARAM_shm_mode).origin, "default");
 }
 
-/* No parameter but texts takes any of these; spin takes the -1. */
-static void hostile_values_are_clean_errors(void **state)
+/* Only texts accept these, and ranges from -1 on accept the -1. */
+static void invalid_values_are_errors_and_keep_the_default(void **state)
 {
     static const char *const hostile[] = { "-1",
                                            "-9223372036854775809",
@@ -179,8 +179,7 @@ static void hostile_values_are_clean_errors(void **state)
     free(long_text);
 }
 
-/* A number that Rondo finds out, or one that a user knows better. */
-static void a_number_may_be_auto_where_the_table_says_so(void **state)
+static void a_number_may_be_auto_only_if_the_table_says_so(void **state)
 {
     (void)state;
     setenv("RONDO_STREAM_SIZE", "4M", 1);
@@ -191,14 +190,14 @@ static void a_number_may_be_auto_where_the_table_says_so(void **state)
     assert_int_equal(rondo_params()->stream_size, RONDO_PARAM_AUTO);
     setenv("RONDO_STREAM_SIZE", "-1", 1);
     assert_int_equal(rondo_param_reload(), RONDO_INVALID_ARGUMENT);
-    assert_non_null(strstr(rondo_error_text(), "a size in 0..1024G, as 65536, 64K, 1M or 1G, or auto"));
+    assert_non_null(strstr(rondo_error_text(), "a size in 0..1024G, such as 65536, 64K or 1G, or auto"));
     unsetenv("RONDO_STREAM_SIZE");
     setenv("RONDO_COPY_GPU", "auto", 1);
     assert_int_equal(rondo_param_reload(), RONDO_INVALID_ARGUMENT);
     rondo_error_clear();
 }
 
-static void what_is_left_to_rondo_depends_on_where_data_lies_and_what_is_said_does_not(void **state)
+static void auto_depends_on_host_or_gpu_and_an_explicit_value_does_not(void **state)
 {
     (void)state;
     assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
@@ -219,6 +218,27 @@ static void what_is_left_to_rondo_depends_on_where_data_lies_and_what_is_said_do
     assert_int_equal(rondo_param_max_channels(1, 1), 4);
 }
 
+static void a_value_may_have_several_spellings(void **state)
+{
+    static const struct {
+        const char *text;
+        int value;
+    } cores[] = { { "near", RONDO_PROXY_CORES_NEAR },
+                  { "0", RONDO_PROXY_CORES_NEAR },
+                  { "any", RONDO_PROXY_CORES_ANY },
+                  { "NIC", RONDO_PROXY_CORES_NIC },
+                  { "1", RONDO_PROXY_CORES_NIC } };
+    (void)state;
+    for (size_t i = 0; i < RONDO_COUNTOF(cores); i++) {
+        setenv("RONDO_PROXY_CORES", cores[i].text, 1);
+        assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
+        assert_int_equal(rondo_params()->proxy_cores, cores[i].value);
+    }
+    setenv("RONDO_PROXY_CORES", "near/0", 1);
+    assert_int_equal(rondo_param_reload(), RONDO_INVALID_ARGUMENT);
+    assert_non_null(strstr(rondo_error_text(), "one of near/0,any,nic/1"));
+}
+
 static void an_empty_value_is_the_default(void **state)
 {
     (void)state;
@@ -231,7 +251,7 @@ static void an_empty_value_is_the_default(void **state)
     assert_string_equal(info_of(RONDO_PARAM_buffsize).origin, "environment RONDO_BUFFSIZE");
 }
 
-static void environment_beats_file_and_name_beats_alias(void **state)
+static void environment_overrides_file_and_name_overrides_alias(void **state)
 {
     (void)state;
     write_conf("# comment = 1\nRONDO_BUFFSIZE=1M\n  LL_BUFFSIZE =\t128K \r\nNCCL_MAX_CTAS=7\nSPIN=5\nSPIN=6");
@@ -263,7 +283,7 @@ static void values_outlive_the_environment(void **state)
     assert_string_equal(rondo_params()->algo, "ring,tree");
 }
 
-/* In a child with an /etc of its own. @return exit code: 77 not permitted, 1 wrong. */
+/* Runs in a child with an /etc of its own. @return its exit code; 77: not permitted; 1: wrong values. */
 static int etc_child(void)
 {
     if (own_mounts_enter("/etc") != 0) {
@@ -277,7 +297,7 @@ static int etc_child(void)
            strcmp(info_of(RONDO_PARAM_mailbox_size).origin, "/etc/rondo.conf:2") != 0;
 }
 
-static void the_users_file_beats_the_hosts(void **state)
+static void the_users_file_overrides_the_hosts(void **state)
 {
     int status;
     pid_t child = fork();
@@ -294,7 +314,7 @@ static void the_users_file_beats_the_hosts(void **state)
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
-static void a_line_that_is_no_assignment_is_an_error(void **state)
+static void a_line_without_an_assignment_is_an_error(void **state)
 {
     static const char nul[] = "SPIN=1\n\0SPIN=2\n";
     (void)state;
@@ -315,7 +335,7 @@ static void a_file_that_cannot_be_read_is_ignored_with_a_warning(void **state)
     unlink(conf);
 }
 
-static void unknown_names_warn_with_the_nearest(void **state)
+static void a_warning_about_an_unknown_name_suggests_the_nearest(void **state)
 {
     (void)state;
     setenv("RONDO_TIMOUT", "5", 1);
@@ -324,13 +344,14 @@ static void unknown_names_warn_with_the_nearest(void **state)
     setenv("NCCL_IB_HCA", "mlx5", 1);
     write_conf("DEBUGFILE=x\n");
     assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
-    assert_non_null(strstr(
-        logged(), "RONDO_TIMOUT (environment) is no parameter and is ignored; did you mean RONDO_TIMEOUT?"));
-    assert_non_null(strstr(
-        logged(), "RONDO_XYZZYPLUGH (environment) is no parameter and is ignored; rondo-info lists all"));
     assert_non_null(
         strstr(logged(),
-               "DEBUGFILE (~/.rondo.conf:1) is no parameter and is ignored; did you mean RONDO_DEBUG_FILE?"));
+               "RONDO_TIMOUT (environment) is not a parameter and is ignored; did you mean RONDO_TIMEOUT?"));
+    assert_non_null(strstr(
+        logged(), "RONDO_XYZZYPLUGH (environment) is not a parameter and is ignored; rondo-info lists all"));
+    assert_non_null(strstr(
+        logged(),
+        "DEBUGFILE (~/.rondo.conf:1) is not a parameter and is ignored; did you mean RONDO_DEBUG_FILE?"));
     assert_null(strstr(logged(), "RONDO_TEST_ISA"));
     assert_null(strstr(logged(), "NCCL_IB_HCA"));
     assert_null(strstr(logged(), "secret"));
@@ -345,7 +366,7 @@ static const char *ignored_origin(const char *name)
     return ignored.origin;
 }
 
-static void names_without_effect_are_told_of_with_the_reason(void **state)
+static void names_without_effect_are_logged_with_the_reason(void **state)
 {
     (void)state;
     setenv("RONDO_DEBUG", "INFO", 1);
@@ -356,11 +377,14 @@ static void names_without_effect_are_told_of_with_the_reason(void **state)
     setenv("RONDO_IB_OOO_RQX", "1", 1);
     write_conf("IB_OOO_RQ=1\n");
     assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
-    assert_non_null(strstr(
-        logged(), "NCCL_IB_MERGE_NICS (environment) has no effect here: each port is a device of its own"));
-    assert_non_null(strstr(logged(), "RONDO_IB_RESILIENCY_PORT_FAILOVER (environment) has no effect here: "));
-    assert_non_null(strstr(logged(), "IB_OOO_RQ (~/.rondo.conf:1) has no effect here: needs NICs"));
-    assert_non_null(strstr(logged(), "RONDO_IB_OOO_RQX (environment) is no parameter"));
+    assert_non_null(
+        strstr(logged(),
+               "NCCL_IB_MERGE_NICS (environment) has no effect in Rondo: each port is a device of its own"));
+    assert_non_null(
+        strstr(logged(), "RONDO_IB_RESILIENCY_PORT_FAILOVER (environment) has no effect in Rondo: "));
+    assert_non_null(
+        strstr(logged(), "IB_OOO_RQ (~/.rondo.conf:1) has no effect in Rondo: untested: needs NICs"));
+    assert_non_null(strstr(logged(), "RONDO_IB_OOO_RQX (environment) is not a parameter"));
     assert_null(strstr(logged(), "IB_ECE_ENABLE"));
     assert_string_equal(ignored_origin("NCCL_IB_MERGE_NICS"), "environment NCCL_IB_MERGE_NICS");
     assert_string_equal(ignored_origin("IB_RESILIENCY_PORT_RECOVERY"),
@@ -375,7 +399,7 @@ static void names_without_effect_are_told_of_with_the_reason(void **state)
 }
 
 /* No name is in both tables. */
-static void a_parameter_is_not_without_effect(void **state)
+static void no_parameter_is_listed_as_without_effect(void **state)
 {
     (void)state;
     for (int id = 0; id < RONDO_NUM_PARAMS; id++) {
@@ -383,7 +407,7 @@ static void a_parameter_is_not_without_effect(void **state)
     }
 }
 
-static void an_endless_unknown_name_is_cut(void **state)
+static void a_very_long_unknown_name_is_cut(void **state)
 {
     size_t huge = 1 << 20;
     char *name = malloc(huge + 1);
@@ -398,7 +422,7 @@ static void an_endless_unknown_name_is_cut(void **state)
     free(name);
 }
 
-static void hash_of_what_must_agree_follows_values_and_not_spelling(void **state)
+static void agree_hash_depends_on_values_and_not_on_spelling(void **state)
 {
     uint64_t base, other;
     (void)state;
@@ -423,7 +447,7 @@ struct parsed {
     int64_t value;
 };
 
-static void parsers_take_their_units(void **state)
+static void parsers_accept_their_units(void **state)
 {
     static const struct parsed ints[] = {
         { "0", 0 }, { "-7", -7 }, { "9223372036854775807", INT64_MAX }, { "-9223372036854775808", INT64_MIN }
@@ -451,7 +475,7 @@ static void parsers_take_their_units(void **state)
     }
 }
 
-static void parsers_refuse_without_storing(void **state)
+static void parsers_reject_without_storing(void **state)
 {
     static const char *const bad[] = { "",    "-",    "x", "9223372036854775808", "1 s", "1kk", "-1s",
                                        "-1K", "yess", NULL };
@@ -495,25 +519,26 @@ static int remove_home(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(threads_may_race_to_the_first_read),
+        TEST(threads_may_race_for_the_first_read),
         TEST(every_default_is_allowed),
-        TEST(a_bad_value_names_variable_origin_value_and_what_is_allowed),
-        TEST(hostile_values_are_clean_errors),
-        TEST(a_number_may_be_auto_where_the_table_says_so),
-        TEST(what_is_left_to_rondo_depends_on_where_data_lies_and_what_is_said_does_not),
+        TEST(an_error_names_variable_origin_value_and_what_is_allowed),
+        TEST(invalid_values_are_errors_and_keep_the_default),
+        TEST(a_number_may_be_auto_only_if_the_table_says_so),
+        TEST(auto_depends_on_host_or_gpu_and_an_explicit_value_does_not),
+        TEST(a_value_may_have_several_spellings),
         TEST(an_empty_value_is_the_default),
-        TEST(environment_beats_file_and_name_beats_alias),
+        TEST(environment_overrides_file_and_name_overrides_alias),
         TEST(values_outlive_the_environment),
-        TEST(the_users_file_beats_the_hosts),
-        TEST(a_line_that_is_no_assignment_is_an_error),
+        TEST(the_users_file_overrides_the_hosts),
+        TEST(a_line_without_an_assignment_is_an_error),
         TEST(a_file_that_cannot_be_read_is_ignored_with_a_warning),
-        TEST(unknown_names_warn_with_the_nearest),
-        TEST(names_without_effect_are_told_of_with_the_reason),
-        TEST(a_parameter_is_not_without_effect),
-        TEST(an_endless_unknown_name_is_cut),
-        TEST(hash_of_what_must_agree_follows_values_and_not_spelling),
-        TEST(parsers_take_their_units),
-        TEST(parsers_refuse_without_storing),
+        TEST(a_warning_about_an_unknown_name_suggests_the_nearest),
+        TEST(names_without_effect_are_logged_with_the_reason),
+        TEST(no_parameter_is_listed_as_without_effect),
+        TEST(a_very_long_unknown_name_is_cut),
+        TEST(agree_hash_depends_on_values_and_not_on_spelling),
+        TEST(parsers_accept_their_units),
+        TEST(parsers_reject_without_storing),
     };
     return cmocka_run_group_tests(tests, make_home, remove_home);
 }

@@ -14,7 +14,7 @@
 enum { LOG_LINE = 4096 }; /* PIPE_BUF: a pipe (mpirun's) takes such a line whole */
 
 #define NAME_ROW(ctx, NAME) #NAME,
-static const char *const level_names[] = { RONDO_LOG_LEVEL_TABLE(NAME_ROW, ) };
+static const char *const level_names[] = { RONDO_PARAM_NAMES(RONDO_DEBUG_VALUES) };
 static const char *const subsys_names[] = { RONDO_LOG_SUBSYS_TABLE(NAME_ROW, ) };
 
 uint32_t rondo_log_mask = RONDO_LOG_WARN;

@@ -1,27 +1,23 @@
 /*
  * Logging. The levels are NCCL's: NONE, VERSION, WARN, INFO, TRACE (RONDO_DEBUG). RONDO_DEBUG_SUBSYS selects
- * subsystems
- * ("INIT,NET", "^COLL", "ALL"), RONDO_DEBUG_FILE the file (%h: host, %p: pid; default stderr). A line reads
- * "<host>:<pid>:<tid> [<rank>] RONDO <LEVEL> <text>" and is written by one write(2), so that threads and
- * ranks never mix. A disabled line costs one load and a branch.
+ * subsystems ("INIT,NET", "^COLL", "ALL"), RONDO_DEBUG_FILE the file (%h: host, %p: pid; default stderr). A
+ * line reads "<host>:<pid>:<tid> [<rank>] RONDO <LEVEL> <text>" and is written by one write(2), so that lines
+ * of threads and ranks never mix. A disabled line costs one load and a branch.
  */
 #ifndef RONDO_BASE_LOG_H
 #define RONDO_BASE_LOG_H
 
+#include "base/param.h" /* enum rondo_log_level */
 #include "base/types.h"
 
 /* X(ctx, NAME) */
 /* clang-format off */
-#define RONDO_LOG_LEVEL_TABLE(X, ctx) X(ctx, NONE) X(ctx, VERSION) X(ctx, WARN) X(ctx, INFO) X(ctx, TRACE)
 #define RONDO_LOG_SUBSYS_TABLE(X, ctx)                                                   \
     X(ctx, INIT) X(ctx, COLL) X(ctx, P2P) X(ctx, SHM) X(ctx, NET) X(ctx, GRAPH)          \
     X(ctx, TUNING) X(ctx, ENV) X(ctx, ALLOC) X(ctx, CALL) X(ctx, PROXY)                  \
     X(ctx, BOOTSTRAP) X(ctx, REG) X(ctx, PROFILE) X(ctx, CONTROL) X(ctx, DESTROY)
 /* clang-format on */
 
-#define RONDO_ENUM_ROW_(ctx, NAME) RONDO_LOG_##NAME,
-enum rondo_log_level { RONDO_LOG_LEVEL_TABLE(RONDO_ENUM_ROW_, ) RONDO_NUM_LOG_LEVELS };
-#undef RONDO_ENUM_ROW_
 #define RONDO_ENUM_ROW_(ctx, NAME) RONDO_SUBSYS_##NAME##_BIT,
 enum rondo_log_subsys_bit { RONDO_LOG_SUBSYS_TABLE(RONDO_ENUM_ROW_, ) RONDO_NUM_LOG_SUBSYS };
 #undef RONDO_ENUM_ROW_

@@ -15,47 +15,62 @@
 enum {
     VALUE_MAX = 4096,   /* bytes of a value, terminated */
     FILE_MAX = 1 << 20, /* bytes of a configuration file */
-    NAME_SHOWN = 64,    /* of a stranger's name or value in a message */
+    NAME_SHOWN = 64,    /* bytes of a foreign name or value in a message */
     ORIGIN_TEXT = 64,
 };
 
 enum kind { KIND_INT, KIND_SIZE, KIND_BOOL, KIND_ENUM, KIND_LIST, KIND_TIME };
 
 struct row {
-    const char *name, *aliases, *type, *def, *range, *help;
+    const char *section, *name, *aliases, *type, *def, *range, *help;
     enum kind kind;
     int agree;
     size_t offset;
 };
 
-#define PARAM_ROW(ctx, field, TYPE, NAME, aliases, def, range, agree, help) \
-    { NAME, aliases, #TYPE, def, range, help, KIND_##TYPE, agree, offsetof(struct rondo_params, field) },
-static const struct row rows[RONDO_NUM_PARAMS] = { RONDO_PARAM_TABLE(PARAM_ROW, ) };
+/* "near/0,any,nic/1" of a macro of values. */
+#define SPELLING(constant, spelling) "," spelling
+#define SPELLINGS(tag, ...) __VA_ARGS__
+#define RANGE_ENUM(values) &(values(SPELLINGS, SPELLING))[1]
+#define RANGE_INT(range) range
+#define RANGE_SIZE(range) range
+#define RANGE_BOOL(range) range
+#define RANGE_LIST(range) range
+#define RANGE_TIME(range) range
+
+#define PARAM_ROW(section, field, TYPE, NAME, aliases, def, range, agree, help) \
+    { section, NAME,                                                            \
+      aliases, #TYPE,                                                           \
+      def,     RANGE_##TYPE(range),                                             \
+      help,    KIND_##TYPE,                                                     \
+      agree,   offsetof(struct rondo_params, field) },
+#define PARAM_SECTION(X, ctx, rows, title) rows(X, title)
+static const struct row rows[RONDO_NUM_PARAMS] = { RONDO_PARAM_SECTIONS(PARAM_SECTION, PARAM_ROW, ) };
 
 #define IGNORED_ROW(ctx, NAME, reason) { NAME, reason },
 static const struct {
     const char *name, *reason;
 } ignored_rows[RONDO_NUM_PARAMS_IGNORED] = { RONDO_PARAM_IGNORED_TABLE(IGNORED_ROW, ) };
 
-/* One NAME=value of a file; name and value point into its text. */
+/* A line NAME=value of a file; name and value point into the file's text. */
 struct entry {
     const char *name, *value;
     int line;
 };
 
 struct source {
-    const char *label; /* as the origin names it: "~/.rondo.conf" */
+    const char *label; /* for the origin: "~/.rondo.conf" */
     char *text;
     struct entry *entries;
     size_t nentries;
-    char problem[256]; /* why it could not be read; "" when it could or does not exist */
+    char problem[256]; /* why it could not be read; "": it was read, or does not exist */
 };
 
 enum state { STATE_NONE, STATE_LOADED, STATE_DONE };
 
-/* Recursive: the log reads its parameters through rondo_params() before the first init is done. */
+/* Recursive: during the first init the log reads its own parameters through rondo_params(). */
 static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
-static int state; /* enum state; STATE_DONE is published with release: all below is constant after it */
+static int state; /* enum state; STATE_DONE is stored with release, and the data below no longer changes */
 static struct rondo_params params;
 static struct {
     char *value; /* NULL: the default */
@@ -67,19 +82,20 @@ static char first_error[RONDO_ERROR_TEXT];
 
 /* ---- values ---- */
 
-static int parse_enum(const char *values, const char *text, int *index)
+/* values: "near/0,any,nic/1", where near and 0 are the value 0. */
+static int parse_enum(const char *values, const char *text, int *value)
 {
-    size_t length = strlen(text);
-    for (int i = 0;; i++) {
-        size_t n = strcspn(values, ",");
+    size_t length = strlen(text), n;
+    for (int i = 0;; i += *values == ',', values++) {
+        n = strcspn(values, ",/");
         if (n == length && strncasecmp(values, text, n) == 0) {
-            *index = i;
+            *value = i;
             return 0;
         }
-        if (values[n] == '\0') {
+        values += n;
+        if (*values == '\0') {
             return -1;
         }
-        values += n + 1;
     }
 }
 
@@ -90,7 +106,7 @@ static int parse_number(enum kind kind, const char *text, int64_t *value)
                                : rondo_parse_time(text, value);
 }
 
-/* The numbers of a row's range; *automatic: "auto" is a value as well. */
+/* The numbers of a row's range. *automatic: "auto" is allowed, too. */
 static const char *numbers_of(const struct row *row, int *automatic)
 {
     static const char name[] = "auto,";
@@ -108,7 +124,7 @@ static int in_range(const char *range, enum kind kind, int64_t value)
            value <= max;
 }
 
-/* Store text as the row's value. @return 0, or -1 when it is none; then nothing is stored. */
+/* Store a text as the row's value. @return 0, or -1 if it is not a valid value; then nothing is stored. */
 static int row_store(const struct row *row, const char *text)
 {
     void *field = (char *)&params + row->offset;
@@ -135,14 +151,14 @@ static void row_allowed(const struct row *row, char *text, size_t size)
     const char *range = numbers_of(row, &automatic), *or_auto = automatic ? ", or auto" : "";
     switch (row->kind) {
     case KIND_INT: snprintf(text, size, "a whole number in %s%s", range, or_auto); break;
-    case KIND_SIZE: snprintf(text, size, "a size in %s, as 65536, 64K, 1M or 1G%s", range, or_auto); break;
+    case KIND_SIZE: snprintf(text, size, "a size in %s, such as 65536, 64K or 1G%s", range, or_auto); break;
     case KIND_TIME:
-        snprintf(text, size, "a time in %s, as 500ms, 30s or 2m (bare numbers are seconds)%s", range,
+        snprintf(text, size, "a time in %s, such as 500ms, 30s or 2m (a bare number is in seconds)%s", range,
                  or_auto);
         break;
     case KIND_BOOL: snprintf(text, size, "0 or 1 (no/yes, false/true, off/on)"); break;
     case KIND_ENUM: snprintf(text, size, "one of %s", row->range); break;
-    case KIND_LIST: snprintf(text, size, "a text of less than %d bytes", VALUE_MAX); break;
+    case KIND_LIST: snprintf(text, size, "a text shorter than %d bytes", VALUE_MAX); break;
     }
 }
 
@@ -175,7 +191,7 @@ static void error_keep(rondo_status status, const char *fmt, ...)
 
 /* ---- files ---- */
 
-/* The i-th name of a row: RONDO_NAME, then its aliases. @return 0 when there are no more. */
+/* The i-th name of a row: RONDO_NAME, then its aliases. @return 0 if there is none. */
 static int row_name(const struct row *row, int i, char name[NAME_SHOWN])
 {
     const char *alias = row->aliases;
@@ -197,7 +213,7 @@ static char *file_read(struct source *source, const char *path)
     char *text = NULL;
     ssize_t got;
     size_t used = 0;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not hang us */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* or a FIFO would block */
     if (fd < 0) {
         if (errno != ENOENT && errno != ENOTDIR) {
             snprintf(source->problem, sizeof source->problem, "cannot read %s: %m; it is ignored",
@@ -217,7 +233,7 @@ static char *file_read(struct source *source, const char *path)
         text[used] = '\0';
         if (memchr(text, '\0', used)) {
             error_keep(RONDO_INVALID_ARGUMENT,
-                       "%s on host %s is not a text file: it has a NUL byte; write lines NAME=value",
+                       "%s on host %s is not a text file: it contains a NUL byte; write lines NAME=value",
                        source->label, rondo_log_host());
         }
     }
@@ -263,8 +279,8 @@ static void source_parse(struct source *source)
         equals = strchr(line, '=');
         if (!equals) {
             error_keep(RONDO_INVALID_ARGUMENT,
-                       "%s:%d on host %s: \"%s\" is no line of the form NAME=value; comments begin with #",
-                       source->label, number, rondo_log_host(), shown(buffer, line));
+                       "%s:%d on host %s: \"%s\" is not a line NAME=value; # starts a comment", source->label,
+                       number, rondo_log_host(), shown(buffer, line));
             continue;
         }
         *equals = '\0';
@@ -287,13 +303,13 @@ static void source_free(struct source *source)
     free(source->entries);
 }
 
-/* In files RONDO_ may be left out. */
+/* In files the prefix RONDO_ is optional. */
 static int same_name(const char *given, const char *name)
 {
     return strcmp(given, name) == 0 || (strncmp(name, "RONDO_", 6) == 0 && strcmp(given, name + 6) == 0);
 }
 
-/* The last line with the name: as in a shell script. */
+/* As in a shell script, the last line wins. */
 static const struct entry *source_find(const struct source *source, const char *name)
 {
     for (size_t i = source->nentries; i-- > 0;) {
@@ -307,7 +323,7 @@ static const struct entry *source_find(const struct source *source, const char *
 /* ---- loading ---- */
 
 struct found {
-    char name[NAME_SHOWN]; /* as it was found */
+    char name[NAME_SHOWN]; /* the spelling that was found */
     const char *text;
     char origin[ORIGIN_TEXT]; /* without the name */
 };
@@ -347,7 +363,7 @@ static void row_load(int id, const struct source *sources, size_t nsources)
     if (!row_find(row, sources, nsources, &found)) {
         return;
     }
-    if (found.text[0] != '\0') { /* an empty value asks for the default */
+    if (found.text[0] != '\0') { /* an empty value is the default */
         if (strlen(found.text) < VALUE_MAX) {
             copy = strdup(found.text);
             if (!copy) {
@@ -393,7 +409,7 @@ int rondo_param_find_ignored(const char *name)
     return -1;
 }
 
-/* @return 1 when it is one; origin: the file and line, NULL: the environment. */
+/* Note a name without effect. origin: file and line, or NULL: the environment. @return 0 if it is not one. */
 static int ignored_note(const char *name, const char *origin)
 {
     int i = origin || prefix_of(name) > 0 ? rondo_param_find_ignored(name) : -1;
@@ -401,14 +417,14 @@ static int ignored_note(const char *name, const char *origin)
         return 0;
     }
     snprintf(ignored_origin[i], ORIGIN_TEXT, "%s%.50s", origin ? "" : "environment ", origin ? origin : name);
-    RONDO_INFO(RONDO_SUBSYS_ENV, "%.60s (%s) has no effect here: %s", name, origin ? origin : "environment",
-               ignored_rows[i].reason);
+    RONDO_INFO(RONDO_SUBSYS_ENV, "%.60s (%s) has no effect in Rondo: %s", name,
+               origin ? origin : "environment", ignored_rows[i].reason);
     return 1;
 }
 
 /* ---- unknown names ---- */
 
-/* Levenshtein's distance; both texts shorter than NAME_SHOWN. */
+/* Levenshtein distance of two texts shorter than NAME_SHOWN. */
 static int edit_distance(const char *a, const char *b)
 {
     int above[NAME_SHOWN], n = (int)strlen(b);
@@ -455,9 +471,9 @@ static void warn_unknown(const char *given, const char *origin)
         }
     }
     if (best <= 1 + (int)strlen(shortened) / 4) {
-        RONDO_WARN("%s (%s) is no parameter and is ignored; did you mean %s?", shortened, origin, nearest);
+        RONDO_WARN("%s (%s) is not a parameter and is ignored; did you mean %s?", shortened, origin, nearest);
     } else {
-        RONDO_WARN("%s (%s) is no parameter and is ignored; rondo-info lists all", shortened, origin);
+        RONDO_WARN("%s (%s) is not a parameter and is ignored; rondo-info lists all", shortened, origin);
     }
 }
 
@@ -575,15 +591,11 @@ void rondo_param_get_info(enum rondo_param_id id, struct rondo_param_info *info)
 {
     const struct row *row = &rows[id];
     ensure_loaded();
-    *info = (struct rondo_param_info){ row->name,
-                                       row->aliases,
-                                       row->type,
-                                       row->def,
-                                       row->range,
-                                       row->help,
-                                       current[id].value ? current[id].value : row->def,
-                                       current[id].origin,
-                                       row->agree };
+    *info = (struct rondo_param_info){ row->section,       row->name,
+                                       row->aliases,       row->type,
+                                       row->def,           row->range,
+                                       row->help,          current[id].value ? current[id].value : row->def,
+                                       current[id].origin, row->agree };
 }
 
 void rondo_param_get_ignored(int i, struct rondo_param_ignored *ignored)

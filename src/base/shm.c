@@ -22,19 +22,16 @@ enum { HUGE_PAGE = 2 << 20, NAME_DIGITS = 16, MOST_WAIT_MS = 10000 };
 
 static const double MIB = 1 << 20;
 
-/* What each mode is called, and how the names of its segments begin. */
-static const struct {
-    const char *name, *prefix;
-} modes[] = {
-    [RONDO_SHM_MODE_AUTO] = { "auto", NULL },
-    [RONDO_SHM_MODE_MEMFD] = { "memfd", NULL },
-    [RONDO_SHM_MODE_SOCKET] = { "socket", "@rondo-" },
-    [RONDO_SHM_MODE_FILE] = { "file", "/rondo-" },
+static const char *const mode_names[] = { RONDO_PARAM_NAMES(RONDO_SHM_MODE_VALUES) };
+
+/* How the names of a mode's segments begin. */
+static const char *const prefixes[] = {
+    [RONDO_SHM_MODE_SOCKET] = "@rondo-", [RONDO_SHM_MODE_FILE] = "/rondo-"
 };
 
 const char *rondo_shm_mode_name(int mode)
 {
-    return (unsigned)mode < RONDO_COUNTOF(modes) ? modes[mode].name : NULL;
+    return (unsigned)mode < RONDO_COUNTOF(mode_names) ? mode_names[mode] : NULL;
 }
 
 /* Where a segment is, for open() and for messages. */
@@ -54,7 +51,7 @@ static rondo_status name_make(struct rondo_shm_name *name, enum rondo_shm_mode m
     uint32_t random;
     RONDO_TRY(rondo_random(&random, sizeof random));
     /* The name begins with the process id, so that a leftover can be traced. */
-    snprintf(name->path, sizeof name->path, "%s%08x%08x", modes[mode].prefix, (unsigned)getpid(), random);
+    snprintf(name->path, sizeof name->path, "%s%08x%08x", prefixes[mode], (unsigned)getpid(), random);
     name->mode = mode;
     return RONDO_SUCCESS;
 }
@@ -271,9 +268,9 @@ static int name_valid(const struct rondo_shm_name *name)
     if (name->mode != RONDO_SHM_MODE_FILE && name->mode != RONDO_SHM_MODE_SOCKET) {
         return 0;
     }
-    prefix = strlen(modes[name->mode].prefix);
+    prefix = strlen(prefixes[name->mode]);
     if (strnlen(name->path, sizeof name->path) != prefix + NAME_DIGITS ||
-        strncmp(name->path, modes[name->mode].prefix, prefix) != 0) {
+        strncmp(name->path, prefixes[name->mode], prefix) != 0) {
         return 0;
     }
     for (const char *digit = name->path + prefix; *digit; digit++) {

@@ -85,10 +85,9 @@ static rondo_status level(const char *parameter, const char *text, int32_t *type
 
 rondo_status rondo_node_options(struct rondo_topo_options *options)
 {
-    static const int32_t gdr_read[] = { [RONDO_NET_GDR_READ_AUTO] = -1,
-                                        [RONDO_NET_GDR_READ_NEVER] = 0,
-                                        [RONDO_NET_GDR_READ_ALWAYS] = 1,
-                                        [RONDO_NET_GDR_READ_AUTO_NUMBER] = -1 };
+    static const int32_t gdr_read[] = {
+        [RONDO_NET_GDR_READ_AUTO] = -1, [RONDO_NET_GDR_READ_NEVER] = 0, [RONDO_NET_GDR_READ_ALWAYS] = 1
+    };
     const struct rondo_params *params = rondo_params();
     RONDO_TRY(level("RONDO_P2P_LEVEL", params->p2p_level, &options->p2p_level));
     RONDO_TRY(level("RONDO_NET_GDR_LEVEL", params->net_gdr_level, &options->gdr_level));

@@ -66,6 +66,27 @@ static const char *type_text(const char *type)
 
 static const char *or_dash(const char *text) { return text[0] ? text : "-"; }
 
+enum { COLUMNS = 100 };
+
+/* Print a text in lines of COLUMNS: `first` begins the first one, as many spaces the others. */
+static void wrapped_print(const char *first, const char *text)
+{
+    int indent = (int)strlen(first), column = indent;
+    fputs(first, stdout);
+    while (*text) {
+        int n = (int)strcspn(text, " "), begins = column == indent;
+        if (!begins && column + 1 + n > COLUMNS) {
+            printf("\n%*s", indent, "");
+            column = indent;
+            begins = 1;
+        }
+        printf("%s%.*s", begins ? "" : " ", n, text);
+        column += !begins + n;
+        text += n + (text[n] == ' ');
+    }
+    putchar('\n');
+}
+
 static void param_print(int id)
 {
     struct rondo_param_info info;
@@ -73,52 +94,51 @@ static void param_print(int id)
     rondo_param_get_info(id, &info);
     snprintf(name, sizeof name, "RONDO_%s", info.name);
     printf("%-22s %-22s %-22s %s\n", name, or_dash(info.value), or_dash(info.def), info.origin);
-    printf("    %s\n", info.help);
+    wrapped_print("    ", info.help);
     printf("    %s%s%s%s%s%s\n", type_text(info.type), info.range[0] ? " " : "", info.range,
            info.aliases[0] ? "; also " : "", info.aliases, info.agree ? "; must be equal on all ranks" : "");
 }
 
-/* A cell of a table; | would end it. */
-static void cell_print(const char *text)
-{
-    fputs(" | ", stdout);
-    for (; *text; text++) {
-        fputs(*text == '|' ? "\\|" : (const char[]){ *text, 0 }, stdout);
-    }
-}
-
-static void markdown_row_print(int id)
+static void markdown_param_print(int id)
 {
     struct rondo_param_info info;
-    char name[64], values[128];
+    char text[2048], def[64];
     rondo_param_get_info(id, &info);
-    snprintf(name, sizeof name, "`%s`", info.name);
-    snprintf(values, sizeof values, "%s%s%s", type_text(info.type), info.range[0] ? " " : "", info.range);
-    printf("| %s", name);
-    cell_print(info.def[0] ? info.def : "empty");
-    cell_print(values);
-    cell_print(info.help);
-    printf("%s%s%s |\n", info.agree ? "; equal on all ranks" : "", info.aliases[0] ? "; also " : "",
-           info.aliases);
+    snprintf(def, sizeof def, info.def[0] ? "`%s`" : "empty", info.def);
+    snprintf(text, sizeof text, "`RONDO_%s` (%s%s%s; default %s%s%s%s): %s", info.name, type_text(info.type),
+             info.range[0] ? " " : "", info.range, def, info.aliases[0] ? "; also " : "", info.aliases,
+             info.agree ? "; equal on all ranks" : "", info.help);
+    wrapped_print("- ", text);
 }
 
 static void markdown_print(void)
 {
-    printf("# Parameters\n\n"
-           "`rondo-info --markdown` prints this page from `src/base/param.def`; `rondo-info` shows the "
-           "values in\n"
-           "use and where they come from. Set a parameter as `RONDO_NAME` in the environment, in "
-           "`~/.rondo.conf` or\n"
-           "in `/etc/rondo.conf` (lines `NAME=value`). Names after \"also\" are accepted too.\n\n"
-           "| name | default | values | meaning |\n|---|---|---|---|\n");
+    const char *section = "";
+    printf(
+        "# Parameters\n\n"
+        "`rondo-info --markdown` makes this page from `src/base/param.def`. `rondo-info` shows the values "
+        "in\n"
+        "use and where they come from. Set a parameter in the environment, or on a line `NAME=value` of\n"
+        "`~/.rondo.conf` or `/etc/rondo.conf`; the environment comes first. Rondo also accepts NCCL's names\n"
+        "(after \"also\"). Values joined by / are the same. \"Equal on all ranks\": creating a communicator\n"
+        "fails if ranks differ.\n");
     for (int id = 0; id < RONDO_NUM_PARAMS; id++) {
-        markdown_row_print(id);
+        struct rondo_param_info info;
+        rondo_param_get_info(id, &info);
+        if (strcmp(info.section, section) != 0) {
+            printf("\n## %s\n\n", info.section);
+            section = info.section;
+        }
+        markdown_param_print(id);
     }
-    printf("\n## Accepted without effect\n\n| RONDO_ or NCCL_ | why |\n|---|---|\n");
+    printf("\n## Accepted without effect\n\n"
+           "These names of NCCL, with `RONDO_` or `NCCL_` in front, change nothing.\n\n");
     for (int i = 0; i < RONDO_NUM_PARAMS_IGNORED; i++) {
         struct rondo_param_ignored ignored;
+        char text[256];
         rondo_param_get_ignored(i, &ignored);
-        printf("| `%s` | %s |\n", ignored.name, ignored.reason);
+        snprintf(text, sizeof text, "`%s`: %s", ignored.name, ignored.reason);
+        wrapped_print("- ", text);
     }
 }
 

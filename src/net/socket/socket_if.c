@@ -14,13 +14,6 @@
 
 enum { DEFAULT_MBPS = 10000, MAX_MBPS = 10000000, SYSFS_TEXT = 72 };
 
-enum family { AUTO, ONLY4, ONLY6 };
-static const enum family family_of_value[] = { [RONDO_SOCKET_FAMILY_AUTO] = AUTO,
-                                               [RONDO_SOCKET_FAMILY_4] = ONLY4,
-                                               [RONDO_SOCKET_FAMILY_6] = ONLY6,
-                                               [RONDO_SOCKET_FAMILY_AF_INET] = ONLY4,
-                                               [RONDO_SOCKET_FAMILY_AF_INET6] = ONLY6 };
-
 /* Rank of an address. LINK_LOCAL ones do not tell which interface of the other host they belong to; they
  * are used only when there is no other. */
 enum grade { NO_ADDRESS, LINK_LOCAL, GLOBAL6, ADDRESS4 };
@@ -49,11 +42,12 @@ void rondo_socket_addr_text(char text[RONDO_SOCKET_ADDR_TEXT], const union rondo
              brackets ? "]" : "", port);
 }
 
-static enum grade grade_of(const struct sockaddr *addr, enum family family)
+static enum grade grade_of(const struct sockaddr *addr, int family)
 {
     struct sockaddr_in6 in6;
     if (!addr ||
-        (addr->sa_family == AF_INET ? family == ONLY6 : addr->sa_family != AF_INET6 || family == ONLY4)) {
+        (addr->sa_family == AF_INET ? family == RONDO_SOCKET_FAMILY_6
+                                    : addr->sa_family != AF_INET6 || family == RONDO_SOCKET_FAMILY_4)) {
         return NO_ADDRESS;
     }
     if (addr->sa_family == AF_INET) {
@@ -65,7 +59,7 @@ static enum grade grade_of(const struct sockaddr *addr, enum family family)
 
 /* Make one candidate per name; getifaddrs lists a name once for each address. */
 static int candidates_fill(struct rondo_iface *iface, struct candidate *candidate, const struct ifaddrs *list,
-                           enum family family)
+                           int family)
 {
     int n = 0;
     for (const struct ifaddrs *ifa = list; ifa; ifa = ifa->ifa_next) {
@@ -188,7 +182,7 @@ static rondo_status find_in(struct rondo_socket_device **device, int *n, const s
 {
     static const char *const family_name[] = { "", " IPv4", " IPv6" };
     const struct rondo_params *params = rondo_params();
-    enum family family = family_of_value[params->socket_family];
+    int family = params->socket_family;
     struct rondo_iface *iface = NULL;
     struct candidate *candidate = NULL;
     int count = 0;

@@ -276,7 +276,7 @@ void rondo_net_bind(int rank, const struct rondo_cores *near, const char *does)
         return;
     }
     (void)rondo_cores_affinity(&own);
-    if (mode == RONDO_PROXY_CORES_NEAR || mode == RONDO_PROXY_CORES_NEAR_NUMBER) {
+    if (mode == RONDO_PROXY_CORES_NEAR) {
         rondo_cores_intersect(&there, &own);
     }
     if (rondo_cores_count(&there) > 0 && rondo_cores_bind(&there) == 0) {

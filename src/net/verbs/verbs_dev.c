@@ -434,11 +434,14 @@ static rondo_status address_gid(const struct rondo_verbs_port *port, const struc
     return RONDO_SUCCESS;
 }
 
+_Static_assert((int)RONDO_IB_MTU_256 == (int)IBV_MTU_256 && (int)RONDO_IB_MTU_4096 == (int)IBV_MTU_4096,
+               "RONDO_IB_MTU has the values of enum ibv_mtu");
+
 rondo_status rondo_verbs_address_query(const struct rondo_verbs_port *port,
                                        struct rondo_verbs_address *address)
 {
     struct ibv_port_attr attr;
-    int mtu = rondo_params()->ib_mtu; /* 0: the port's; else enum ibv_mtu */
+    int mtu = rondo_params()->ib_mtu;
     int rc = port->card->lib->query_port(port->card->context, port->number, &attr);
     if (rc != 0) {
         return rondo_fail(RONDO_SYSTEM_ERROR, "cannot query port %s on %s: %s", port->name, rondo_log_host(),
@@ -454,7 +457,7 @@ rondo_status rondo_verbs_address_query(const struct rondo_verbs_port *port,
                                              .link_layer = attr.link_layer };
     address->max_message = attr.max_msg_sz > 0 ? (uint32_t)rondo_min_size(attr.max_msg_sz, INT32_MAX)
                                                : INT32_MAX;
-    if (mtu > 0 && mtu < (int)attr.active_mtu) {
+    if (mtu != RONDO_IB_MTU_PORT && mtu < (int)attr.active_mtu) {
         address->mtu = (uint8_t)mtu;
     }
     /* A LID is enough within a subnet; the GID then only distinguishes subnets. */

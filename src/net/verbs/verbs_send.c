@@ -162,7 +162,7 @@ static int is_told_apart(const struct rondo_verbs_comm *comm, size_t bytes)
 {
     const struct rondo_params *params = rondo_params();
     int adaptive = params->ib_adaptive_routing == RONDO_IB_ADAPTIVE_ROUTING_ALWAYS ||
-                   (params->ib_adaptive_routing != RONDO_IB_ADAPTIVE_ROUTING_NEVER &&
+                   (params->ib_adaptive_routing == RONDO_IB_ADAPTIVE_ROUTING_AUTO &&
                     comm->address.link_layer == IBV_LINK_LAYER_INFINIBAND);
     return adaptive && bytes > (uint64_t)params->ib_ar_threshold;
 }
