@@ -1,4 +1,4 @@
-/* p2p_world.h's ranks, each with a GPU, whose data go through the NICs of fake_verbs.h. */
+/* The ranks of p2p_world.h, each with a GPU, over the NICs of fake_verbs.h. */
 #ifndef CARD_WORLD_H
 #define CARD_WORLD_H
 
@@ -25,7 +25,8 @@ static inline void all_is_given_back(void)
     assert_int_equal(fake.overruns, 0);
 }
 
-/* Fail each driver call in turn: connecting a world must go on with less, or end and leave nothing behind. */
+/* Fail each driver call in turn: connecting must continue without the feature, or fail and leave nothing
+ * behind. */
 static inline void fail_each_call(struct world *(*make)(void),
                                   rondo_status (*try_to_connect)(struct world *w),
                                   void (*close)(struct world *w))

@@ -70,7 +70,7 @@ static struct ibv_qp *create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr
     return &qp->ibv;
 }
 
-/* A card keeps what the mask names. */
+/* Keep the attributes that the mask names, as an adapter does. */
 static void modify_apply(struct ibv_qp_attr *to, const struct ibv_qp_attr *from, int mask)
 {
     to->qp_state = from->qp_state;
@@ -283,7 +283,7 @@ static int get_async_event(struct ibv_context *context, struct ibv_async_event *
 {
     FAKE_ALONE();
     eventfd_t count;
-    if (eventfd_read(context->async_fd, &count) != 0) { /* waits when nobody made it not wait */
+    if (eventfd_read(context->async_fd, &count) != 0) { /* would block if the descriptor were blocking */
         return -1;
     }
     *event = fake.event;

@@ -1,7 +1,7 @@
 /*
- * RDMA cards of a test, behind the function table of net/verbs/verbs.h: one process, one "network" of all
- * queue pairs. Records what was asked for, checks keys, bounds, states, numbers and room of queues as a card
- * does, moves data when it is posted; what completes can be held back.
+ * Simulated RDMA adapters behind the function table of net/verbs/verbs.h: one process, one "network" of all
+ * queue pairs. Records the calls; checks keys, bounds, states, sequence numbers and queue sizes as an adapter
+ * does; moves data when it is posted. Completions can be held back.
  */
 #ifndef RONDO_UNIT_FAKE_VERBS_H
 #define RONDO_UNIT_FAKE_VERBS_H
@@ -52,10 +52,10 @@ struct fake_verbs {
     int ncards;
     struct fake_card card[FAKE_CARDS];
 
-    /* what was done */
+    /* calls made */
     int calls[FAKE_NUM_CALLS], live[FAKE_NUM_CALLS]; /* live: objects of the first kinds */
     int nmodifies, writes, inlined, reads, overruns,
-        bad_uses; /* bad_uses: what no program may do, such as to free what is in use */
+        bad_uses; /* bad_uses: misuse that no program may commit, such as freeing what is in use */
     int early;    /* sends to a queue pair that is not ready to receive */
     struct fake_modify modify[FAKE_MODIFIES];
     struct fake_write write[FAKE_WRITES]; /* the first of them, since `writes` was 0 */
@@ -65,18 +65,18 @@ struct fake_verbs {
     size_t last_mr_bytes;
     int last_mr_access, last_cqe, last_mr_call; /* last_mr_call: 2 reg_mr_iova2, 1 reg_mr, 3 reg_dmabuf_mr */
 
-    /* what goes wrong: the Nth call from now (1: the next one), with this errno */
+    /* faults: the Nth call from now fails (1: the next one), with this errno */
     int fail_in[FAKE_NUM_CALLS], fail_errno;
-    int fail_dmabuf_in;             /* the same of registrations of DMA-BUFs alone */
-    uint32_t most_inline;           /* bytes that a queue pair can have; more is EINVAL, as real cards say */
-    int inline_given;               /* what it has when it has any */
-    int dmabuf_errno;               /* of a descriptor that is none */
-    enum ibv_wc_status send_status; /* of the next operation of a card's */
+    int fail_dmabuf_in;             /* the same, only for registrations of DMA-BUFs */
+    uint32_t most_inline;           /* most inline bytes of a queue pair; more is EINVAL, as with real
+                                     * adapters */
+    int inline_given;               /* inline bytes granted, if any */
+    int dmabuf_errno;               /* for an invalid descriptor */
+    enum ibv_wc_status send_status; /* of an adapter's next operation */
     uint32_t vendor;
-    int hold, hold_sends; /* nothing that has completed is seen; no send is */
-    uint32_t hold_qpn;    /* nothing of this queue pair is; 0: no such */
-    int newest_first; /* what completed on the queue pair that was made last is seen first; the order of one
-                         stays */
+    int hold, hold_sends; /* hide all completions; hide those of sends */
+    uint32_t hold_qpn;    /* hide those of this queue pair; 0: none */
+    int newest_first;     /* show completions of the newest queue pair first, each queue pair in order */
     int events;
     struct ibv_async_event event;
 };
@@ -84,14 +84,14 @@ struct fake_verbs {
 extern struct fake_verbs fake;
 extern const struct rondo_verbs_lib fake_verbs_lib;
 
-/** Forget all, and have one card "fake0" of two ports: port 1 InfiniBand with LID 17 and MTU 4096, port 2
- * RoCE with MTU 1024. */
+/** Reset everything to one adapter "fake0" with two ports: port 1 InfiniBand with LID 17 and MTU 4096,
+ * port 2 RoCE with MTU 1024. */
 void fake_verbs_reset(void);
-/** All objects are gone but the open cards. */
+/** @return the number of live objects, without the open adapters. */
 int fake_verbs_objects(void);
-/** Post an event of the card of this context; element as the type needs. */
+/** Post an event of this context's adapter; element as the type needs. */
 void fake_verbs_event(struct ibv_async_event event);
-/** Write into memory by its rkey as the network does. @return 0, -1: the card refuses. */
+/** Write into memory by its rkey as the network does. @return 0, or -1 if the NIC refuses. */
 int fake_verbs_poke(uint64_t address, uint32_t rkey, const void *data, size_t bytes);
 
 #endif

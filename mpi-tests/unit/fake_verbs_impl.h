@@ -1,5 +1,5 @@
-/* The two sides of fake_verbs.h: what programs make (fake_verbs.c), and the network that moves their data
- * (fake_verbs_net.c). */
+/* The two halves of fake_verbs.h: objects that programs create (fake_verbs.c), and the network that moves
+ * their data (fake_verbs_net.c). */
 #ifndef RONDO_UNIT_FAKE_VERBS_IMPL_H
 #define RONDO_UNIT_FAKE_VERBS_IMPL_H
 
@@ -34,7 +34,7 @@ struct fake_qp {
 extern struct fake_mr *fake_mrs[FAKE_OBJECTS];
 extern struct fake_qp *fake_qps[FAKE_OBJECTS];
 
-/* Ranks may be threads: one of them at a time is in here, and calls may be within calls. */
+/* Serializes ranks that are threads; recursive, since calls nest. */
 extern pthread_mutex_t fake_verbs_lock;
 
 static inline int fake_verbs_enter(void) { return pthread_mutex_lock(&fake_verbs_lock); }
@@ -45,7 +45,7 @@ static inline void fake_verbs_leave(const int *unused)
 }
 #define FAKE_ALONE() __attribute__((cleanup(fake_verbs_leave), unused)) const int alone_ = fake_verbs_enter()
 
-/** Count a call. @return 1: it is to fail, with errno. */
+/** Count a call. @return 1: it must fail, with errno set. */
 static inline int fake_verb_fails(enum fake_verb call)
 {
     fake.calls[call]++;
@@ -56,7 +56,7 @@ static inline int fake_verb_fails(enum fake_verb call)
     return 0;
 }
 
-/* The calls of an open card that move data. */
+/* The data path of an open adapter. */
 int fake_poll_cq(struct ibv_cq *ibv, int most, struct ibv_wc *wc);
 int fake_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 int fake_post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);

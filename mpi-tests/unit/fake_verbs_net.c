@@ -1,4 +1,4 @@
-/* The network of fake_verbs.h: what queue pairs post, where it goes, what completes. */
+/* The network of fake_verbs.h: moves what queue pairs post, and completes it. */
 #include "fake_verbs_impl.h"
 
 #include <string.h>
@@ -44,7 +44,7 @@ static void retire(const struct fake_cq *cq, int i)
     }
 }
 
-/* Stable, so that each queue pair keeps its order. */
+/* Stable: each queue pair keeps its order. */
 static void newest_first(struct fake_cq *cq)
 {
     for (int i = 1; i < cq->n; i++) {
@@ -102,7 +102,7 @@ static int mr_covers(const struct fake_mr *mr, uint64_t address, size_t bytes, i
            address - begin <= mr->ibv.length - bytes;
 }
 
-/* As over a bus: who sees the last word sees all before it. */
+/* As over PCIe: whoever sees the last word sees all words before it. */
 static void store_in_order(uint8_t *to, const uint8_t *data, size_t bytes)
 {
     uint64_t word;
@@ -186,7 +186,7 @@ static enum ibv_wc_status deliver(struct fake_qp *qp, const struct ibv_send_wr *
         fake.send_status = IBV_WC_SUCCESS;
         return status;
     }
-    if ((wr->send_flags & IBV_SEND_INLINE) != 0) { /* its key means nothing */
+    if ((wr->send_flags & IBV_SEND_INLINE) != 0) { /* an inline send's key is ignored */
         fake.bad_uses += bytes > qp->cap.max_inline_data || wr->opcode == IBV_WR_RDMA_READ;
         fake.inlined++;
     } else if (!is_local(wr, local)) {

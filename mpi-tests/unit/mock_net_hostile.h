@@ -1,8 +1,8 @@
 /*
- * How mock_net_plugin.c is hostile. MOCK_NET, read when the plugin is loaded and when it is called:
- * missing=FUNCTION, noname, longname, badname, init=CODE, devices=N, devicescode=CODE, properties=CODE,
- * offload, nonames, wild, never, oversize, nolisten, fail=FUNCTION:CODE, warn, silent (accept and connect
- * stay under way).
+ * Hostile behaviours of mock_net_plugin.c. MOCK_NET, read when the plugin is loaded and when it is called,
+ * has words: missing=FUNCTION, noname, longname, badname, init=CODE, devices=N, devicescode=CODE,
+ * properties=CODE, offload, nonames, wild, never, oversize, nolisten, fail=FUNCTION:CODE, warn, silent
+ * (accept and connect stay in progress).
  */
 #ifndef RONDO_MOCK_NET_HOSTILE_H
 #define RONDO_MOCK_NET_HOSTILE_H
@@ -12,9 +12,9 @@
 #include <string.h>
 #include "mock_net_plugin.h"
 
-static log_fn logger; /* NCCL's, from init on */
+static log_fn logger; /* NCCL's log function, from init on */
 
-/* The value of a word in MOCK_NET, "" when it has none, NULL when it is not there. */
+/* The value of a word in MOCK_NET; "" if it has none, NULL if the word is missing. */
 static inline const char *word(const char *name)
 {
     static char copy[128];
@@ -34,7 +34,7 @@ static inline int number(const char *name, int otherwise)
     return word(name) != NULL ? atoi(word(name)) : otherwise;
 }
 
-/* Does this function fail? */
+/* Must this function fail? */
 static inline int fails(const char *function)
 {
     const char *value = word("fail");
@@ -48,7 +48,7 @@ static inline int fails(const char *function)
     return atoi(value + n + 1);
 }
 
-/* What is exported, as the words have it. */
+/* Change the exported functions as the words say. */
 static inline void become_hostile(struct functions *functions)
 {
     const char *missing = word("missing");

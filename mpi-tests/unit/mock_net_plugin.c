@@ -1,8 +1,7 @@
 /*
- * A net plugin for NCCL of any version from 8 to 12 (-DVERSION=N; 7 has only its name) that the tests of the
- * plugin device compile and load. It moves bytes between comms of one process and looks at how it is called:
- * what is against the rules of the version is counted in mock_net.bad. It may be hostile
- * (mock_net_hostile.h).
+ * An NCCL net plugin of any version from 8 to 12 (-DVERSION=N; 7 exports only its name) that the tests of the
+ * plugin device compile and load. It moves bytes between comms of one process and checks how it is called:
+ * mock_net.bad counts violations of the version's rules. It may be hostile (mock_net_hostile.h).
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -23,7 +22,7 @@ enum {
     QUEUE = 256,
     PARTS = 8,
     DEVICES = 2,
-    ROOM = 40 /* sends that wait at most */
+    ROOM = 40 /* most waiting sends */
 };
 
 __attribute__((visibility("default"))) struct mock_net mock_net = { .version = VERSION,
@@ -43,7 +42,7 @@ struct context {
     uint64_t id;
 };
 #define CONTEXT struct context *context,
-#define CHECK_CONTEXT() (context->id != 0 ? (void)0 : bad("context")) /* 0 is no communicator's */
+#define CHECK_CONTEXT() (context->id != 0 ? (void)0 : bad("context")) /* 0 is not a communicator's id */
 #else
 #define CONTEXT
 #define CHECK_CONTEXT()
@@ -120,7 +119,7 @@ static int net_properties(int device, struct properties *p)
         bad("device");
         return INTERNAL;
     }
-    memset(p, 0x5a, sizeof *p); /* whatever is not set below is not zero */
+    memset(p, 0x5a, sizeof *p); /* fields not set below are not zero */
     p->name = word("nonames") != NULL ? NULL : word("badname") != NULL ? odd : names[device];
     p->pciPath = device == 0 && word("nonames") == NULL ? path : NULL;
     p->guid = 0x1122334455667700ull + (unsigned)device;
@@ -168,7 +167,7 @@ struct end {
     uint32_t magic;
     int is_send;
     struct channel *channel;
-    struct request *requests; /* that test has not ended */
+    struct request *requests; /* not yet ended by test */
 };
 
 struct listener {
@@ -246,7 +245,7 @@ static int connect_to(unsigned char *handle, void **comm, void **offload)
         }
     }
     *comm = NULL;
-    if (word("silent") != NULL || handle[STAGE]++ < 2) { /* under way; the handle remembers */
+    if (word("silent") != NULL || handle[STAGE]++ < 2) { /* in progress; the handle keeps the stage */
         return 0;
     }
     if (handle[STAGE] != 3 || !listener->used || listener->arrived != NULL) {
@@ -391,7 +390,7 @@ static struct request *request_new(void *comm, int n)
     return request;
 }
 
-/* The first send goes where the first receive has a part of its tag. */
+/* Move the first send into the part with its tag of the first receive. */
 static int move(struct channel *channel)
 {
     while (channel->nsends > 0 && channel->nreceives > 0 && word("never") == NULL) {

@@ -1,7 +1,7 @@
 /*
- * What a net plugin of version VERSION (8 to 12) exports, for mock_net_plugin.c: written out from what is
- * published, version by version, apart from src/net/plugin/plugin_abi.h, which it is to be held against.
- * Without VERSION: what the tests look at.
+ * The exports of a net plugin of version VERSION (8 to 12), for mock_net_plugin.c. Written from the published
+ * headers, version by version, independently of src/net/plugin/plugin_abi.h, so that each checks the other.
+ * Without VERSION: what the tests read.
  */
 #ifndef RONDO_MOCK_NET_PLUGIN_H
 #define RONDO_MOCK_NET_PLUGIN_H
@@ -9,12 +9,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What the tests look at. */
+/* What the tests read. */
 struct mock_net {
     int version, bad, inits, finals, comms, listeners, regions, requests, logs;
     uint64_t ids[8];
     int traffic_class;
-    char text[64]; /* the first that was bad */
+    char text[64]; /* the first violation */
 };
 #ifdef VERSION
 

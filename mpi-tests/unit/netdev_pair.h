@@ -1,5 +1,5 @@
-/* A sender and a receiver over any net device, in one process, for the tests of the list, the faults and
- * plugins. Include cmocka.h first. */
+/* A sender and a receiver over any net device, in one process, for the tests of the device list, fault
+ * injection and plugins. Include cmocka.h first. */
 #ifndef RONDO_TEST_NETDEV_PAIR_H
 #define RONDO_TEST_NETDEV_PAIR_H
 
@@ -11,7 +11,7 @@
 #include "base/wait.h"
 #include "net/netdev.h"
 
-enum { PATIENCE_S = 30 }; /* for what should take no time */
+enum { PATIENCE_S = 30 }; /* for operations that should be immediate */
 
 static const struct rondo_net_peer far_peer = {
     .rank = 3, .channel = 1, .host = "hostb", .secret = { 0x0123456789abcdef, 0xfedcba9876543210 }
@@ -46,7 +46,7 @@ static inline void pair_prepare(struct pair *pair, const struct rondo_net_device
     assert_int_equal(net->prepare(device, peer, 1, &pair->sender, pair->to_receiver), RONDO_SUCCESS);
 }
 
-/* Both ends in turn until neither is under way. @return how often an end was asked. */
+/* Connect both ends in turn until neither is in progress. @return the number of calls. */
 static inline int pair_connect(struct pair *pair)
 {
     int64_t start = rondo_now_ns();
@@ -76,7 +76,7 @@ static inline void pair_close(struct pair *pair)
     pair->net->close(pair->receiver);
 }
 
-/* Until it is taken, or fails. */
+/* Send until the device accepts or fails. */
 static inline rondo_status pair_send(struct pair *pair, const void *data, size_t bytes, int tag, void *region,
                                      void **request)
 {
@@ -102,7 +102,7 @@ static inline rondo_status pair_receive(struct pair *pair, void *data, size_t by
     return status;
 }
 
-/* Both to their ends. */
+/* Test both requests until they complete. */
 static inline void pair_finish(struct pair *pair, void *sending, void *receiving, size_t *bytes)
 {
     int64_t start = rondo_now_ns();
@@ -125,7 +125,7 @@ static inline void pair_pattern(uint8_t *data, size_t bytes, unsigned seed)
     }
 }
 
-/* One message of a pattern, checked. */
+/* Send, receive and check one message of a pattern. */
 static inline void pair_message(struct pair *pair, size_t bytes, void *from_region, void *to_region,
                                 uint8_t *from, uint8_t *to)
 {

@@ -1,5 +1,4 @@
-/* Net plugins of every version, made of mock_net_plugin.c by the compiler ($CC), for the tests of the plugin
- * device. */
+/* Net plugins of every version, compiled from mock_net_plugin.c ($CC), for the tests of the plugin device. */
 #ifndef RONDO_TEST_NETDEV_PLUGIN_WORLD_H
 #define RONDO_TEST_NETDEV_PLUGIN_WORLD_H
 
@@ -70,7 +69,7 @@ static inline void need_compiler(void)
     }
 }
 
-/* The device with another plugin, behaving as said. */
+/* Open the device with another plugin, behaving as `MOCK_NET` says. */
 static inline rondo_status use(const char *plugin, const char *behaviour, int *n, char *why, size_t bytes)
 {
     net->finalize();
@@ -86,7 +85,7 @@ static inline void use_version(int version, const char *behaviour)
     assert_int_equal(n, 2);
 }
 
-/* What the plugin that is in use saw. @return a hold on it. */
+/* See what the open plugin counted. @return a handle that keeps it loaded. */
 static inline void *look(int version, struct mock_net **seen)
 {
     void *library = dlopen(path_of(version), RTLD_NOW | RTLD_NOLOAD);
@@ -96,7 +95,7 @@ static inline void *look(int version, struct mock_net **seen)
     return library;
 }
 
-/* The device ends, and nothing is left. */
+/* Finalize the device and check that nothing is left. */
 static inline void leave(void *library, struct mock_net *seen)
 {
     int version = seen->version, contexts = version >= 11 ? seen->inits : 0;

@@ -25,7 +25,7 @@
 #include "net/socket/socket_impl.h"
 #include "says.h"
 
-enum { DEADLINE_S = 30 }; /* of what should take no time */
+enum { DEADLINE_S = 30 }; /* for operations that should be immediate */
 static const struct rondo_net_device *const net = &rondo_netdev_socket;
 static const struct rondo_net_peer some_peer = {
     .rank = 3, .channel = 1, .host = "hostb", .secret = { 0x0123456789abcdef, 0xfedcba9876543210 }
@@ -70,7 +70,7 @@ static inline void end_of_patience(int64_t start_ns)
     }
 }
 
-/* Until it is no longer in progress. */
+/* Call connect until it is no longer in progress. */
 static inline rondo_status connect_one(void *comm, const void *handle)
 {
     int64_t start = rondo_now_ns();
@@ -114,7 +114,7 @@ static inline void *receive_one(void *comm, void *data, size_t bytes, int tag)
     return request;
 }
 
-/* Both to their ends. */
+/* Test both requests until they complete. */
 static inline void finish(void *sending, void *receiving, size_t *bytes)
 {
     int64_t start = rondo_now_ns();
@@ -130,7 +130,7 @@ static inline void finish(void *sending, void *receiving, size_t *bytes)
     }
 }
 
-/* Until the request fails, which it must. */
+/* Test a request until it fails; it must fail. */
 static inline rondo_status failure_of(void *request)
 {
     int64_t start = rondo_now_ns();
@@ -150,7 +150,7 @@ static inline void pattern(uint8_t *data, size_t bytes, unsigned seed)
     }
 }
 
-/* A client of any kind at the listener of a receiver; it blocks. */
+/* Connect a client that is no comm to a receiver's listener; blocks. */
 static inline int stranger(const void *comm)
 {
     const struct rondo_socket_device *device = ((const struct rondo_socket_comm *)comm)->device;
@@ -171,7 +171,7 @@ static inline uint64_t dropped(const void *comm)
     return all;
 }
 
-/* Threads that help comms. */
+/* Count the helper threads of this process. */
 static inline int count_helpers(void)
 {
     int n = 0;
@@ -191,8 +191,8 @@ static inline int count_helpers(void)
     return n;
 }
 
-/* So many, or soon: one that was joined is seen a moment longer, one that has just started has no name yet.
- */
+/* Are there n helpers, at least soon? A joined thread is visible a moment longer, a new one has no name
+ * yet. */
 static inline int are_helpers(int n)
 {
     int64_t start = rondo_now_ns();
@@ -219,7 +219,7 @@ static inline int same_fds(void **state)
     return count_fds() != *(int *)*state || !are_helpers(0);
 }
 
-/* A test that leaves as many descriptors as it found, and no threads. */
+/* A test that must leave as many descriptors as it found, and no threads. */
 #define ROW(name) cmocka_unit_test_setup_teardown(name, remember_fds, same_fds)
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * Ranks with a GPU each, over the tests' CUDA driver (RONDO_CUDA_LIB), on top of transport_world.h: their
- * device memory, the ways between them and the rounds that tell both. And a look at the driver: each of its
- * calls can be made to fail, and what they give and take is counted.
+ * Ranks with a GPU each, over the tests' CUDA driver (RONDO_CUDA_LIB), on top of transport_world.h: device
+ * memory, P2P modes and the rounds that publish both. Also wraps the driver, to make any of its calls fail
+ * and to count what it allocates and frees.
  */
 #ifndef P2P_WORLD_H
 #define P2P_WORLD_H
@@ -18,7 +18,7 @@
 struct gpus {
     struct rondo_gpu_name name[MAX_RANKS];
     uint8_t way[MAX_RANKS][MAX_RANKS],
-        found[MAX_RANKS][MAX_RANKS]; /* as the topology says, and after each rank's check */
+        found[MAX_RANKS][MAX_RANKS]; /* as the topology says; after each rank's check */
     int ordinal[MAX_RANKS];
     int no_vmm;
     struct rondo_shm_name segment;
@@ -45,13 +45,13 @@ static struct {
     struct rondo_cuda real;
     int things[KINDS_OF_THINGS];
     int calls, fail_at; /* the call with this number fails; 0: none */
-    uint8_t *lossy;     /* copies of cells' words into this memory get lost */
+    uint8_t *lossy;     /* copies of cell words into this memory are lost */
     size_t lossy_bytes;
-    int hang; /* what streams made from now on are given never ends */
+    int hang; /* streams created from now on never complete their work */
     CUstream hung[MAX_RANKS * MAX_RANKS];
     int nhung;
 } driver;
-static _Thread_local int driver_rests; /* what this thread calls is not counted and does not fail */
+static _Thread_local int driver_rests; /* this thread's calls are not counted and do not fail */
 
 /* X(Name, what it gives, what it takes, parameters, arguments): the calls of transports and their memory. */
 #define P2P_CALLS(X)                                                                                         \
@@ -93,7 +93,7 @@ static _Thread_local int driver_rests; /* what this thread calls is not counted 
     X(DevicePrimaryCtxRetain, CONTEXT, NOTHING, (CUcontext * a, CUdevice b), (a, b))                         \
     X(DevicePrimaryCtxRelease, NOTHING, CONTEXT, (CUdevice a), (a))
 
-/* Calls that only take things back do not fail: nobody could do anything about it. */
+/* Calls that only release things do not fail: no caller could react. */
 #define WATCHED(Name, gives, takes, parameters, arguments)                              \
     static CUresult watched_##Name parameters                                           \
     {                                                                                   \
@@ -135,7 +135,7 @@ static CUresult hanging_query(CUstream stream)
             return CUDA_ERROR_NOT_READY;
         }
     }
-    if (driver.real.StreamQuery(stream) == CUDA_ERROR_NOT_READY) { /* who asks again and again calls once */
+    if (driver.real.StreamQuery(stream) == CUDA_ERROR_NOT_READY) { /* repeated queries count as one call */
         return CUDA_ERROR_NOT_READY;
     }
     return watched_StreamQuery(stream);
@@ -144,7 +144,7 @@ static CUresult hanging_query(CUstream stream)
 static CUresult hanging_destroy(CUstream stream)
 {
     for (int i = 0; i < driver.nhung; i++) {
-        if (driver.hung[i] == stream) { /* another one may get its address */
+        if (driver.hung[i] == stream) { /* another stream may get its address */
             driver.hung[i] = driver.hung[--driver.nhung];
             break;
         }
@@ -152,7 +152,7 @@ static CUresult hanging_destroy(CUstream stream)
     return watched_StreamDestroy(stream);
 }
 
-/* Before anything else in main(). */
+/* Call before anything else in main(). */
 static inline void choose_driver(void)
 {
     const char *build = getenv("builddir");
@@ -190,7 +190,7 @@ static inline void watch(void)
     pthread_once(&once, watch_once);
 }
 
-/* Everything that the driver gave was given back. */
+/* Everything that the driver allocated has been freed. */
 static inline void check_nothing_left(void)
 {
     for (int i = NOTHING + 1; i < KINDS_OF_THINGS; i++) {
@@ -208,7 +208,7 @@ static inline void gpus_before(struct world *w, struct rank *r)
     struct rondo_cuda_device *device = &gpu_of_rank[r->net.rank];
     (void)w;
     watch();
-    driver_rests = 1; /* what fails there is tested with the loader */
+    driver_rests = 1; /* the loader's tests cover failures here */
     CHECK_OK(rondo_cuda_open(gpus->ordinal[r->net.rank], device));
     driver_rests = 0;
     device->vmm = device->vmm && !gpus->no_vmm;
@@ -224,7 +224,7 @@ static inline void gpus_after(struct world *w, struct rank *r)
     rondo_cuda_close(&gpu_of_rank[r->net.rank]);
 }
 
-/* What creation does with what all have found. */
+/* Combine what all ranks found, as creation does. */
 static inline void agree(struct world *w, int rank)
 {
     for (int i = 0; i < w->nranks; i++) {
@@ -262,7 +262,7 @@ static inline void gpus_between(struct world *w, struct rank *r)
     CHECK_OK(rondo_net_expect(&r->net, peers, nrecv, 0, w->protos));
 }
 
-/* ngpus: rank r is on device r % ngpus. Threads of one process, or processes. */
+/* ngpus: rank r uses device r % ngpus. Ranks are threads of one process, or processes. */
 static inline struct world *gpus_new(int nranks, int ngpus, enum rondo_p2p_mode way, int processes)
 {
     struct world *w = world_new(nranks, RONDO_SHM_MODE_MEMFD, 1024);
@@ -307,7 +307,7 @@ static inline void run_processes(struct world *w)
     }
 }
 
-/* All ranks by turns in this thread, up to the offers. */
+/* Open and offer for all ranks, in turn in this thread. */
 static inline void open_by_turns(struct world *w)
 {
     for (int i = 0; i < w->nranks; i++) {
@@ -332,8 +332,8 @@ static inline void gpus_close_by_turns(struct world *w)
 
 static inline int is_p2p(const struct end *end) { return strncmp(end->link.conn.via, "P2P/", 4) == 0; }
 
-/* Slots in device memory at the end that the way says, each conn's its own, data through all of them; other
- * pairs by shared memory. */
+/* The slots lie in device memory at the end that the P2P mode says, separate for each conn, and carry
+ * data; other pairs use shared memory. */
 static inline void body_gpus(struct world *w, struct rank *r)
 {
     for (int i = 0; i < r->nends; i++) {

@@ -1,6 +1,6 @@
 /*
- * Ranks for the tests of transports: threads, forked processes, or turns of one thread, with a table of
- * records in shared memory instead of a bootstrap. Every channel has a ring and a binary tree; kinds of
+ * Ranks for the tests of transports: threads, forked processes, or one thread that runs them in turn. A table
+ * of records in shared memory replaces the bootstrap. Every channel has a ring and a binary tree; kinds of
  * links: RING to the next rank, UP to the parent, DOWN to the children.
  */
 #ifndef TRANSPORT_WORLD_H
@@ -36,8 +36,8 @@ enum {
 };
 static const int64_t deadline_ns = 60ll * 1000000000;
 
-/* cmocka's asserts end the calling thread's test only in its own thread and process; this one ends the
- * program wherever it is. */
+/* cmocka's asserts only end a test in the main thread of its process; CHECK ends the program from
+ * anywhere. */
 #define CHECK(cond)                                                                         \
     do {                                                                                    \
         if (!(cond)) {                                                                      \
@@ -69,16 +69,16 @@ struct world {
     int nranks;
     uint32_t protos;
     void (*body)(struct world *w, struct rank *r);
-    /* What else a net has: before it is opened, before it offers, after it is closed. NULL: nothing. */
+    /* Hooks that add to a net: before it is opened, before it offers, after it is closed. NULL: none. */
     void (*before)(struct world *w, struct rank *r), (*between)(struct world *w, struct rank *r),
         (*after)(struct world *w, struct rank *r);
-    rondo_status (*offer)(struct world *w, int rank); /* instead of rank_offer */
+    rondo_status (*offer)(struct world *w, int rank); /* replaces rank_offer */
     const char *net_name;                             /* of all links */
     struct rondo_peer peers[MAX_RANKS];
     int index[MAX_RANKS], node_of[MAX_RANKS];
     enum rondo_shm_mode mode;
     int apart, index_apart[MAX_RANKS][MAX_RANKS],
-        self[MAX_RANKS]; /* each rank is a host of its own: local_of and local_ranks by rank */
+        self[MAX_RANKS]; /* each rank is its own host: local_of and local_ranks by rank */
     uint32_t slot_bytes[RONDO_NUM_PROTOS];
     struct rondo_shm_name arenas[MAX_RANKS];
     struct rondo_connect records[CHANNELS][KINDS][MAX_RANKS][MAX_RANKS][2]; /* from, to, is_send */
@@ -113,7 +113,7 @@ static inline struct world *world_new(int nranks, enum rondo_shm_mode mode, uint
     return w;
 }
 
-/* No two ranks share memory: what they have is a net device. */
+/* No two ranks share memory: they use a net device. */
 static inline void world_spread(struct world *w)
 {
     w->apart = 1;
@@ -197,7 +197,7 @@ static inline rondo_status rank_offer(struct world *w, int rank)
     return RONDO_SUCCESS;
 }
 
-/* What the other end offered. */
+/* The record that the other end offered. */
 static inline struct rondo_connect *record_of(struct world *w, const struct rank *r, const struct end *end)
 {
     int self = r->net.rank, peer = end->link.peer, send = end->link.is_send;
@@ -232,7 +232,7 @@ static inline rondo_status rank_hello(struct rank *r, int *pending)
     return rondo_link_hello(links, r->nends + 1, pending);
 }
 
-/* What whoever waits does for the conns that a proxy carries. */
+/* Progress proxied conns, as a waiting thread does. */
 static inline int rank_turn(struct rank *r)
 {
     int moved = 0;
@@ -243,7 +243,7 @@ static inline int rank_turn(struct rank *r)
     return moved;
 }
 
-/* Until nothing of this rank's waits for it. */
+/* Progress until the rank has nothing in flight. */
 static inline void rank_flush(struct rank *r)
 {
     int64_t late = rondo_now_ns() + deadline_ns;
@@ -265,7 +265,7 @@ static inline void rank_close(struct rank *r)
     }
 }
 
-/* One rank's whole life, with the world's body in the middle. */
+/* The whole life of a rank, with the world's body in the middle. */
 static inline void rank_live(struct world *w, int rank)
 {
     struct rank *r = &w->rank[rank];
@@ -326,7 +326,7 @@ static inline void run_threads(struct world *w)
     }
 }
 
-/* All ranks by turns in this thread, up to the connected state. */
+/* Connect all ranks, in turn in this thread. */
 static inline void connect_by_turns(struct world *w)
 {
     for (int i = 0; i < w->nranks; i++) {
@@ -348,7 +348,7 @@ static inline void close_by_turns(struct world *w)
     }
 }
 
-/* The same on both ends and different for each conn. */
+/* Equal at both ends and different for each conn. */
 static inline uint32_t conn_id(const struct rank *r, const struct end *end)
 {
     int send = end->link.is_send, self = r->net.rank, peer = end->link.peer;
@@ -415,8 +415,8 @@ static inline void stream(struct rank *r, struct end *ends, int n, uint64_t slic
     rank_flush(r);
 }
 
-/* Every sender fills its slots of all protocols with the conn's number; every receiver finds its own number
- * everywhere. */
+/* Every sender fills its slots of all protocols with the conn's number; every receiver must find its own
+ * number everywhere. */
 static inline void conns_are_apart(struct world *w, const struct rank *r, const struct end *ends, int nends,
                                    uint32_t protos)
 {
@@ -459,7 +459,7 @@ static inline void body_stream(struct world *w, struct rank *r)
     stream(r, r->ends, r->nends, SLICES);
 }
 
-/* Lazy links to and from every rank, itself too, made in any order. */
+/* Lazy links to and from every rank, including itself, made in any order. */
 static inline void body_lazy(struct world *w, struct rank *r)
 {
     struct end ends[2 * MAX_RANKS];
@@ -494,7 +494,7 @@ static inline void body_lazy(struct world *w, struct rank *r)
 
 /* ---- ranks that share no memory, in one thread ---- */
 
-/* Two ranks by turns of this thread, up to the hello. */
+/* Two ranks in one thread, connected and past the hello. */
 static inline struct world *two_apart(uint32_t slot_bytes)
 {
     struct world *w = world_new(2, RONDO_SHM_MODE_MEMFD, slot_bytes);

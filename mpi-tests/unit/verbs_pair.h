@@ -1,4 +1,4 @@
-/* Two ends of a verbs connection in one process, over the cards of fake_verbs.h. */
+/* Two ends of a verbs connection in one process, over the NICs of fake_verbs.h. */
 #ifndef RONDO_UNIT_VERBS_PAIR_H
 #define RONDO_UNIT_VERBS_PAIR_H
 
@@ -82,7 +82,7 @@ static inline void pair_close(struct pair *pair)
     assert_int_equal(fake_verbs_objects(), 0);
 }
 
-/* All until the first error. The receiver connects first. */
+/* Do all steps until the first error. The receiver connects first. */
 static inline rondo_status pair_try(struct pair *pair, int device, int kind)
 {
     uint8_t sender[RONDO_NET_HANDLE], receiver[RONDO_NET_HANDLE];

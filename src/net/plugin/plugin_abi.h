@@ -100,7 +100,8 @@ struct rondo_plugin_net {
         int (*v8)(rondo_plugin_log_fn log);
         int (*v10)(rondo_plugin_log_fn log, rondo_plugin_profile_fn profile);
         /* Called once a communicator; id: the same on all its ranks. */
-        int (*v11)(void **context, uint64_t id, struct rondo_plugin_config *config, rondo_plugin_log_fn log, rondo_plugin_profile_fn profile);
+        int (*v11)(void **context, uint64_t id, struct rondo_plugin_config *config, rondo_plugin_log_fn log,
+                   rondo_plugin_profile_fn profile);
     } init;
     int (*devices)(int *n);
     union {
@@ -121,7 +122,8 @@ struct rondo_plugin_net {
     } connect;
     int (*accept)(void *listener, void **comm, void **offload);
     int (*reg)(void *comm, void *data, size_t bytes, int pointer, void **region);
-    int (*reg_dmabuf)(void *comm, void *data, size_t bytes, int pointer, uint64_t offset, int fd, void **region);
+    int (*reg_dmabuf)(void *comm, void *data, size_t bytes, int pointer, uint64_t offset, int fd,
+                      void **region);
     int (*unreg)(void *comm, void *region);
     union {
         int (*v8)(void *comm, void *data, int bytes, int tag, void *region, void **request);
@@ -131,7 +133,8 @@ struct rondo_plugin_net {
     union {
         int (*v8)(void *comm, int n, void **data, int *bytes, int *tags, void **regions, void **request);
         int (*v9)(void *comm, int n, void **data, size_t *bytes, int *tags, void **regions, void **request);
-        int (*v10)(void *comm, int n, void **data, size_t *bytes, int *tags, void **regions, void **events, void **request);
+        int (*v10)(void *comm, int n, void **data, size_t *bytes, int *tags, void **regions, void **events,
+                   void **request);
     } irecv;
     int (*iflush)(void *comm, int n, void **data, int *bytes, void **regions, void **request);
     int (*test)(void *request, int *done, int *bytes);

@@ -4,7 +4,7 @@
  *
  *   sender                                              receiver
  *                                                         posts an empty receive
- *   slot `sequence % 32` of its fifo   <-- RDMA write --  clear-to-send: address, rkey, size, tag of each part
+ *   slot `sequence % 32` of its fifo   <-- RDMA write --  clear-to-send: address, rkey, size, tag (each part)
  *   the parts                          -- RDMA write -->  their destinations
  *   the size, or an array of sizes     -- immediate  -->  completes the empty receive
  *
