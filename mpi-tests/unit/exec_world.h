@@ -217,7 +217,7 @@ static inline void submit(struct rank *r, const struct call *c, int number)
     w->in = (const uint8_t *)(in_place ? r->out : r->in);
     w->out = (uint8_t *)r->out;
     w->block = w->len = c->count;
-    w->chunk = c->algo == RONDO_ALGO_ONESHOT
+    w->chunk = rondo_algo_medium(c->algo) == RONDO_MEDIUM_MAILBOX
                    ? (c->coll == RONDO_COLL_ALL_REDUCE && r->world->piece > 0 ? r->world->piece : c->count)
                : c->coll == RONDO_COLL_BROADCAST ? capacity(c->proto)
                                                  : capacity(c->proto) * 3;

@@ -1,7 +1,7 @@
 /*
- * RONDO_DETERMINISM=strict: every call that reduces, against the sequential reduction from rank 0 to the
- * last, bit for bit, with inputs that cancel: their sums differ in almost any other order. Shared by
- * unit_strict (threads as ranks) and mpi_strict (several hosts).
+ * RONDO_DETERMINISM=strict: compare every reduction, bit for bit, with the sequential one from rank 0 to
+ * the last. Inputs cancel, so sums differ in almost any other order. Shared by unit_strict (threads as
+ * ranks) and mpi_strict (several hosts).
  */
 #ifndef RONDO_TESTS_STRICT_CASE_H
 #define RONDO_TESTS_STRICT_CASE_H
@@ -27,7 +27,7 @@ struct strict_case {
     enum strict_coll coll;
     rondo_dtype type; /* f32, f64, f16 or bf16 */
     rondo_op op;      /* sum, prod or avg */
-    size_t count;     /* of the call: of a block where there are blocks */
+    size_t count;     /* of the call, or of a block where there are blocks */
     int root, in_place;
     int rank, nranks;
 };
@@ -37,7 +37,7 @@ static size_t strict_elem(rondo_dtype type)
     return type == RONDO_FLOAT64 ? 8 : type == RONDO_FLOAT32 ? 4 : 2;
 }
 
-/* Terms of either sign over many powers of two, factors around 1. */
+/* Terms of both signs over many powers of two; factors around 1. */
 static double strict_value(const struct strict_case *c, int rank, size_t i)
 {
     uint64_t h = ((uint64_t)rank << 40 ^ i ^ (uint64_t)c->coll << 60) * 0x9e3779b97f4a7c15ull;
@@ -79,15 +79,15 @@ static double strict_load(rondo_dtype type, const void *at)
     return (double)(type == RONDO_FLOAT16 ? rondo_f16_to_f32(half) : rondo_bf16_to_f32(half));
 }
 
-/* One step in the type: rounded once. Of two floats the sum, product and quotient in double, rounded to
- * float, are those in float. */
+/* One operation in the type, rounded once. Sum, product and quotient of two floats computed in double and
+ * rounded to float are those in float. */
 static void strict_step(const struct strict_case *c, void *acc, double value)
 {
     double a = strict_load(c->type, acc);
     strict_store(c->type, acc, c->op == RONDO_PROD ? a * value : a + value);
 }
 
-/* What element i of the whole reduction must be; backward: from the last rank to the first, which must
+/* The expected element i of the whole reduction. backward: from the last rank to the first, which must
  * differ. */
 static void strict_expect(const struct strict_case *c, size_t i, void *acc, int backward)
 {
@@ -154,7 +154,7 @@ static rondo_status strict_issue(const struct strict_case *c, const struct stric
     }
 }
 
-/* *apart: elements that another order would give other bits. @return 1: all as expected. */
+/* *apart: elements whose bits another order would change. @return 1: all as expected. */
 static int strict_compare(const struct strict_case *c, const struct strict_buffers *b, size_t *apart,
                           char text[STRICT_TEXT])
 {
@@ -178,8 +178,8 @@ static int strict_compare(const struct strict_case *c, const struct strict_buffe
     return 1;
 }
 
-/* All of it for one call. *apart grows by the elements whose bits tell the order. @return 1, or 0 with why in
- * text. */
+/* Check one call. *apart grows by the elements whose bits another order would change. @return 1; or 0, with
+ * the reason in text. */
 static int strict_call(const struct strict_case *c, rondo_comm *comm, size_t *apart, char text[STRICT_TEXT])
 {
     struct strict_buffers b;
@@ -198,8 +198,8 @@ static int strict_call(const struct strict_case *c, rondo_comm *comm, size_t *ap
     return good;
 }
 
-/* Every collective, type, operation and size up to `most` elements of the whole; everything else of a case
- * follows from its number. @return 1, or 0 with why in text. */
+/* Check every collective, type, operation and size up to `most` elements of the whole; the rest of a case
+ * follows from its number. @return 1; or 0, with the reason in text. */
 static int strict_all(rondo_comm *comm, int rank, int nranks, size_t most, size_t *apart,
                       char text[STRICT_TEXT])
 {

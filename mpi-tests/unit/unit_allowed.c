@@ -1,4 +1,4 @@
-/* RONDO_ALGO and RONDO_PROTO: what a text allows, and what is refused with which words. */
+/* RONDO_ALGO and RONDO_PROTO: what a text allows, and the errors of bad texts. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -65,7 +65,7 @@ static void assert_protos(const char *proto, enum rondo_coll coll, int mask)
     }
 }
 
-static void nothing_said_allows_all(void **state)
+static void empty_texts_allow_all(void **state)
 {
     static const char *const texts[] = { NULL, "", " ", ";", " ; ;" };
     (void)state;
@@ -97,7 +97,7 @@ static void list_for_one_collective_replaces_the_general_one(void **state)
     assert_algos("all_reduce:ring;broadcast:tree", RONDO_COLL_BROADCAST, TREE);
     assert_algos("all_reduce:ring;broadcast:tree", RONDO_COLL_REDUCE, ANY);
     assert_algos("tree", RONDO_COLL_REDUCE, TREE);
-    assert_algos("tree", RONDO_COLL_ALL_GATHER, ANY); /* no tree does it: the list is not meant for it */
+    assert_algos("tree", RONDO_COLL_ALL_GATHER, ANY); /* no tree carries it, so the list does not apply */
     assert_algos("all_gather:tree", RONDO_COLL_ALL_GATHER, TREE);
     assert_algos("ring;allreduce:tree,oneshot", RONDO_COLL_ALL_REDUCE, TREE | ONESHOT);
     assert_algos("ring;allreduce:tree,oneshot", RONDO_COLL_REDUCE, RING);
@@ -109,8 +109,8 @@ static void list_for_one_collective_replaces_the_general_one(void **state)
     assert_protos("simple;reducescatter:ll", RONDO_COLL_REDUCE_SCATTER, LL);
 }
 
-/* They have one algorithm and one protocol: "ring" for all cannot be meant to forbid them. */
-static void general_list_leaves_sends_and_receives_alone(void **state)
+/* They have one algorithm, so "ring" for all collectives does not apply to them. */
+static void general_list_does_not_apply_to_sends_and_receives(void **state)
 {
     static const enum rondo_coll colls[] = { RONDO_COLL_SEND,   RONDO_COLL_RECV,    RONDO_COLL_ALL_TO_ALL,
                                              RONDO_COLL_GATHER, RONDO_COLL_SCATTER, RONDO_COLL_ALL_TO_ALLV };
@@ -123,7 +123,7 @@ static void general_list_leaves_sends_and_receives_alone(void **state)
     assert_protos("send:ll", RONDO_COLL_SEND, LL);
 }
 
-static void algorithms_that_only_nccl_has_mean_nothing(void **state)
+static void algorithms_that_only_nccl_has_are_ignored(void **state)
 {
     (void)state;
     assert_algos("nvls,ring,CollnetDirect", RONDO_COLL_ALL_REDUCE, RING);
@@ -185,11 +185,11 @@ static void bad_words_are_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_said_allows_all),
+        cmocka_unit_test(empty_texts_allow_all),
         cmocka_unit_test(list_allows_its_words_and_caret_all_others),
         cmocka_unit_test(list_for_one_collective_replaces_the_general_one),
-        cmocka_unit_test(general_list_leaves_sends_and_receives_alone),
-        cmocka_unit_test(algorithms_that_only_nccl_has_mean_nothing),
+        cmocka_unit_test(general_list_does_not_apply_to_sends_and_receives),
+        cmocka_unit_test(algorithms_that_only_nccl_has_are_ignored),
         cmocka_unit_test(algorithm_and_protocol_both_decide),
         cmocka_unit_test(bad_words_are_named),
     };

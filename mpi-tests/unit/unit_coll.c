@@ -1,4 +1,4 @@
-/* The schedules of coll/, simulated for every rank count: sim.h says what a run finds. RONDO_TEST_SEED
+/* The schedules of coll/, simulated for many rank counts; sim.h says what a run finds. RONDO_TEST_SEED
  * repeats a run. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,7 +13,7 @@
 #include "coll/chunk.h"
 #include "sim.h"
 
-static uint64_t seed; /* of the program; each case draws its own from it */
+static uint64_t seed; /* every case draws its own from it */
 
 static void describe(const struct sim_case *c)
 {
@@ -37,8 +37,7 @@ static uint64_t run(const struct sim_case *c)
 
 static uint64_t draw(uint64_t below) { return sim_random(&seed) % below; }
 
-/* Elements of a buffer or block: one, fewer than ranks, a whole number of loops, some loops and a short one.
- */
+/* Elements of a buffer or block: one; fewer than ranks; whole loops; some loops and a short one. */
 static size_t some_length(const struct rondo_schedule *s, int n, size_t chunk, int which)
 {
     size_t loop = s->map == RONDO_MAP_SPLIT ? chunk * (size_t)n : chunk;
@@ -46,7 +45,7 @@ static size_t some_length(const struct rondo_schedule *s, int n, size_t chunk, i
     return lengths[which % 4];
 }
 
-/* A case of a row, with everything that its result must not depend on drawn at random. */
+/* A case of a row; everything that must not change its result is drawn at random. */
 static struct sim_case some_case(const struct rondo_schedule *s, int n, int which)
 {
     static const uint32_t sizes[] = { 1, 2, 4, 8 };
@@ -63,24 +62,23 @@ static struct sim_case some_case(const struct rondo_schedule *s, int n, int whic
     return c;
 }
 
-/* A receive runs with its send; hierarchical is two-shot where there are no groups, and unit_hierarchical has
- * some. */
+/* A receive runs with its send. Algorithms over groups of ranks run in unit_hierarchical, which has groups.
+ */
 static int runs_alone(const struct rondo_schedule *s)
 {
-    return s->coll != RONDO_COLL_RECV && s->algo != RONDO_ALGO_HIERARCHICAL;
+    return s->coll != RONDO_COLL_RECV && rondo_algo_seating(s->algo) != RONDO_SEATING_GROUPS;
 }
 
-/* Everyone looks at everyone: not for so many (unit_cost). */
+/* All ranks collect from all, so the tuner never selects it for many ranks (unit_cost). */
 static int is_for_few(const struct rondo_schedule *s)
 {
-    return s->algo == RONDO_ALGO_ONESHOT && rondo_coll_has_root((enum rondo_coll)s->coll);
+    return rondo_algo_medium(s->algo) == RONDO_MEDIUM_MAILBOX &&
+           rondo_coll_has_root((enum rondo_coll)s->coll);
 }
 
-/* Of the eight cases of a schedule, how far apart those are that a number of ranks is tried with. */
+/* Every so many of the eight cases of a schedule is run for each number of ranks. */
 #ifdef __SANITIZE_ADDRESS__
-enum {
-    CASES_APART = 3
-}; /* where each takes many times as long; odd, so that even numbers of ranks meet all of them, too */
+enum { CASES_APART = 3 }; /* slow; odd, so that even numbers of ranks meet all cases, too */
 #else
 enum { CASES_APART = 1 };
 #endif
@@ -106,7 +104,8 @@ static void every_root_is_right_for_1_to_16_ranks(void **state)
     (void)state;
     for (int i = 0; i < rondo_num_schedules; i++) {
         const struct rondo_schedule *s = &rondo_schedules[i];
-        for (int n = 1; s->algo != RONDO_ALGO_P2P && rondo_coll_has_root((enum rondo_coll)s->coll) && n <= 16;
+        for (int n = 1; rondo_algo_seating(s->algo) != RONDO_SEATING_PEER &&
+                        rondo_coll_has_root((enum rondo_coll)s->coll) && n <= 16;
              n++) {
             for (int root = 0; root < n; root++) {
                 struct sim_case c = some_case(s, n, root);
@@ -123,7 +122,8 @@ static void first_middle_and_last_root_are_right_for_1000_ranks(void **state)
     (void)state;
     for (int i = 0; i < rondo_num_schedules; i++) {
         const struct rondo_schedule *s = &rondo_schedules[i];
-        int has_root = s->algo != RONDO_ALGO_P2P && rondo_coll_has_root((enum rondo_coll)s->coll);
+        int has_root = rondo_algo_seating(s->algo) != RONDO_SEATING_PEER &&
+                       rondo_coll_has_root((enum rondo_coll)s->coll);
         for (int root = 0; has_root && !is_for_few(s) && root < 1000; root += 333) {
             struct sim_case c = some_case(s, 1000, 3);
             c.root = root;
@@ -164,14 +164,14 @@ static void trees_and_chains_are_right_for_4096_ranks(void **state)
         c.slice = c.chunk = 5;
         c.len = 33;
         c.nchannels = 2;
-        if (s->map == RONDO_MAP_WHOLE && s->algo != RONDO_ALGO_ONESHOT && s->algo != RONDO_ALGO_DOUBLING &&
-            runs_alone(s)) {
+        if (s->map == RONDO_MAP_WHOLE && rondo_algo_medium(s->algo) == RONDO_MEDIUM_CONNS &&
+            rondo_algo_seating(s->algo) != RONDO_SEATING_DIMS && runs_alone(s)) {
             run(&c);
         }
     }
 }
 
-/* Most blocks are empty: the schedule walks all steps, and the memory stays small. */
+/* Most blocks are empty, which saves memory; the schedule still walks all steps. */
 static void rings_are_right_for_4096_ranks(void **state)
 {
     enum { N = 4096 };
@@ -203,7 +203,7 @@ static void rings_are_right_for_4096_ranks(void **state)
     free(displs);
 }
 
-/* Blocks of any length, of none, with gaps between them, in any order of displacement. */
+/* Blocks of any length, also 0, with gaps, in any order in memory. */
 static void blocks_of_uneven_counts_are_right(void **state)
 {
     static const enum rondo_coll colls[] = { RONDO_COLL_ALL_GATHERV, RONDO_COLL_REDUCE_SCATTERV,
@@ -223,7 +223,7 @@ static void blocks_of_uneven_counts_are_right(void **state)
             c.coll = colls[which % 4]; /* a work may carry either name */
             c.counts = counts;
             c.displs = displs;
-            c.len = draw(2) * 1000; /* says nothing */
+            c.len = draw(2) * 1000; /* must not matter */
             c.nchannels = 1;
             run(&c);
         }
@@ -242,8 +242,7 @@ static void nothing_to_do_ends_at_once(void **state)
     }
 }
 
-/* Ranks' speeds change neither the sums nor the order in which they are formed: results are bitwise
- * repeatable. */
+/* The speed of ranks changes neither the sums nor their order: results are bitwise repeatable. */
 static void result_does_not_depend_on_timing(void **state)
 {
     static const int counts[] = { 2, 3, 5, 8, 13, 32 };
@@ -269,7 +268,7 @@ static void result_does_not_depend_on_timing(void **state)
     }
 }
 
-/* The order of a sum is a function of algorithm, ranks and root: which slices it comes in does not matter. */
+/* The order of a sum depends on algorithm, ranks and root only, not on how it is sliced. */
 static void result_does_not_depend_on_slices_in_a_tree(void **state)
 {
     (void)state;
@@ -286,10 +285,10 @@ static void result_does_not_depend_on_slices_in_a_tree(void **state)
     }
 }
 
-/* ---- what the simulator must see ---- */
+/* ---- faults that the simulator must find ---- */
 
 static const struct rondo_schedule *honest;
-static uint32_t spoiled_act; /* taken away where the step is spoiled */
+static uint32_t spoiled_act; /* acts removed from the spoiled step */
 
 static struct rondo_step lose_act(const struct rondo_seat *seat, uint32_t k)
 {
@@ -345,7 +344,7 @@ static void assert_seen(enum rondo_coll coll,
     }
 }
 
-static void simulator_sees_spoiled_schedules(void **state)
+static void simulator_finds_spoiled_schedules(void **state)
 {
     (void)state;
     spoiled_act = RONDO_REDUCE; /* a contribution is missing */
@@ -360,7 +359,7 @@ static void simulator_sees_spoiled_schedules(void **state)
     assert_seen(RONDO_COLL_ALL_GATHER, mistake_block, "expects");
 }
 
-/* Why a chunk is at most RONDO_CHUNK_SLICES slices, and that the simulator knows a deadlock. */
+/* Shows why a chunk has at most RONDO_CHUNK_SLICES slices, and that the simulator finds deadlocks. */
 static void ring_with_a_chunk_of_all_slots_deadlocks(void **state)
 {
     static const enum rondo_coll colls[] = { RONDO_COLL_ALL_REDUCE, RONDO_COLL_REDUCE_SCATTER,
@@ -385,8 +384,8 @@ static void ring_with_a_chunk_of_all_slots_deadlocks(void **state)
 
 /* ---- spans, names, table ---- */
 
-/* Blocks of a loop follow each other, cover the work once, are whole lines where the chunk is, and never more
- * than a chunk. */
+/* Blocks of a loop are contiguous, cover the work once, are whole cache lines if the chunk is, and never
+ * exceed a chunk. */
 static void check_split(size_t len, size_t chunk, int n, uint32_t bytes)
 {
     struct rondo_work w = {
@@ -421,8 +420,8 @@ static void shares_of_a_short_loop_are_whole_lines_and_never_more_than_a_chunk(v
     }
 }
 
-/* Ranks whose own counts differ run the same loops. */
-static void forms_with_counts_have_the_loops_of_the_longest_block(void **state)
+/* Ranks with different counts of their own run the same loops. */
+static void v_forms_have_the_loops_of_the_longest_block(void **state)
 {
     static const size_t counts[] = { 0, 11, 3 };
     (void)state;
@@ -435,7 +434,7 @@ static void forms_with_counts_have_the_loops_of_the_longest_block(void **state)
     }
 }
 
-static void names_come_back(void **state)
+static void names_and_enums_convert_both_ways(void **state)
 {
     (void)state;
     for (int i = 0; i < RONDO_NUM_COLLS; i++) {
@@ -493,11 +492,11 @@ int main(void)
         cmocka_unit_test(nothing_to_do_ends_at_once),
         cmocka_unit_test(result_does_not_depend_on_timing),
         cmocka_unit_test(result_does_not_depend_on_slices_in_a_tree),
-        cmocka_unit_test(simulator_sees_spoiled_schedules),
+        cmocka_unit_test(simulator_finds_spoiled_schedules),
         cmocka_unit_test(ring_with_a_chunk_of_all_slots_deadlocks),
         cmocka_unit_test(shares_of_a_short_loop_are_whole_lines_and_never_more_than_a_chunk),
-        cmocka_unit_test(forms_with_counts_have_the_loops_of_the_longest_block),
-        cmocka_unit_test(names_come_back),
+        cmocka_unit_test(v_forms_have_the_loops_of_the_longest_block),
+        cmocka_unit_test(names_and_enums_convert_both_ways),
         cmocka_unit_test(every_collective_has_a_schedule),
     };
     const char *text = getenv("RONDO_TEST_SEED");

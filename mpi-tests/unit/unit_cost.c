@@ -1,4 +1,4 @@
-/* The cost model: what cannot run, what costs more than what, and what is chosen. */
+/* The cost model on host memory: what cannot run, what costs more, and what is chosen. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,7 +17,7 @@
 enum { MAILBOX = 4096, BIG_MAILBOX = 128 << 10, BIG = 64 << 20 };
 static const uint32_t all_protos = RONDO_ALL_PROTOS;
 
-/* Numbers of the order of a machine's; `nnodes` equally full nodes. */
+/* Realistic numbers; `nnodes` equally full nodes. */
 static struct rondo_layout some_layout(int nranks, int nnodes)
 {
     struct rondo_layout l;
@@ -100,7 +100,7 @@ static void protocol_without_buffers_or_bandwidth_cannot_run(void **state)
     assert_true(us_of(&l, RONDO_COLL_BROADCAST, RONDO_ALGO_TREE, RONDO_PROTO_SIMPLE, 1, 8) > 0);
 }
 
-static void forms_with_counts_have_one_channel(void **state)
+static void v_forms_have_one_channel(void **state)
 {
     struct rondo_layout l = some_layout(4, 1);
     (void)state;
@@ -111,20 +111,21 @@ static void forms_with_counts_have_one_channel(void **state)
     assert_true(us_of(&l, RONDO_COLL_ALL_GATHER, RONDO_ALGO_RING, RONDO_PROTO_LL, 2, 4096) > 0);
 }
 
-/* On one node only. */
+/* Runs on one node only. */
 static int on_mailbox(int algo) { return rondo_algo_medium((uint32_t)algo) != RONDO_MEDIUM_CONNS; }
 
-/* More bytes, more ranks, more nodes, fewer cores: never cheaper. */
+/* More bytes, ranks or nodes, or fewer cores, are never cheaper. */
 static void more_work_never_costs_less(void **state)
 {
     (void)state;
     for (int i = 0; i < rondo_num_schedules; i++) {
         const struct rondo_schedule *s = &rondo_schedules[i];
         enum rondo_coll coll = (enum rondo_coll)s->coll;
-        int p2p = s->algo == RONDO_ALGO_P2P,
-            rooted = s->algo == RONDO_ALGO_ONESHOT && rondo_coll_has_root(coll);
+        int p2p = rondo_algo_seating(s->algo) == RONDO_SEATING_PEER,
+            rooted = rondo_algo_medium(s->algo) == RONDO_MEDIUM_MAILBOX && rondo_coll_has_root(coll);
         size_t most = rooted ? rondo_rooted_capacity(MAILBOX) : MAILBOX;
-        if (s->algo == RONDO_ALGO_DOUBLING || s->algo == RONDO_ALGO_HIERARCHICAL) {
+        if (rondo_algo_seating(s->algo) == RONDO_SEATING_DIMS ||
+            rondo_algo_seating(s->algo) == RONDO_SEATING_GROUPS) {
             continue; /* on several nodes only, and 7 ranks have more steps than 8:
                          doubling_is_for_few_bytes_on_several_nodes; in groups only: unit_levels */
         }
@@ -157,14 +158,15 @@ static void one_rank_costs_the_call(void **state)
     (void)state;
     for (int i = 0; i < rondo_num_schedules; i++) {
         const struct rondo_schedule *s = &rondo_schedules[i];
-        if (s->algo != RONDO_ALGO_P2P && !on_mailbox(s->algo) && s->algo != RONDO_ALGO_DOUBLING) {
+        if (!on_mailbox(s->algo) && rondo_algo_seating(s->algo) != RONDO_SEATING_PEER &&
+            rondo_algo_seating(s->algo) != RONDO_SEATING_DIMS) {
             assert_true(rondo_cost_us(&l, (enum rondo_coll)s->coll, (enum rondo_algo)s->algo, RONDO_PROTO_LL,
                                       1, BIG, 0) == l.model.base_us);
         }
     }
 }
 
-/* Half the messages of a tree one after another, and the whole buffer in each of them. */
+/* It has half the messages of a tree in a row, but each has the whole buffer. */
 static void doubling_is_for_few_bytes_on_several_nodes(void **state)
 {
     struct rondo_layout one = some_layout(8, 1), l = some_layout(8, 4), many = some_layout(4096, 4);
@@ -187,8 +189,7 @@ static struct rondo_choice choose(const struct rondo_layout *l, enum rondo_coll 
     return choice;
 }
 
-/* Where buffers are open, a large sum is two-shot; where they are not, a ring, or of two ranks one-shot in
- * pieces. */
+/* With direct access a large sum is two-shot; without, a ring, or with two ranks one-shot in pieces. */
 static void small_sum_on_a_node_is_oneshot_and_large_one_twoshot_or_a_ring(void **state)
 {
     struct rondo_allowed all, only;
@@ -218,7 +219,8 @@ static void small_sum_on_a_node_is_oneshot_and_large_one_twoshot_or_a_ring(void 
         assert_int_equal(
             rondo_cost_choose_without_direct(&l, &all, RONDO_COLL_REDUCE_SCATTERV, 64, MAILBOX, 0, &other),
             RONDO_SUCCESS);
-        assert_int_equal(other.algo, RONDO_ALGO_RING); /* its blocks may lie apart: it is not posted */
+        assert_int_equal(other.algo,
+                         RONDO_ALGO_RING); /* its blocks may be apart in memory, so they are not published */
         assert_int_equal(other.proto, RONDO_PROTO_LL);
         assert_int_equal(choose(&l, RONDO_COLL_REDUCE_SCATTER, 64).algo, RONDO_ALGO_ONESHOT);
         assert_int_equal(choose(&l, RONDO_COLL_ALL_GATHER, 64).algo, RONDO_ALGO_ONESHOT);
@@ -229,9 +231,8 @@ static void small_sum_on_a_node_is_oneshot_and_large_one_twoshot_or_a_ring(void 
     }
 }
 
-/* In their caches two ranks post; past them the kernel copies, but for what would be stored past the caches
- * by it. */
-static void two_ranks_post_what_the_kernel_would_copy_more_slowly(void **state)
+/* In their caches two ranks publish; past them the kernel copies, unless it would store past the caches. */
+static void two_ranks_publish_what_the_kernel_would_copy_more_slowly(void **state)
 {
     static const enum rondo_coll colls[] = { RONDO_COLL_ALL_REDUCE, RONDO_COLL_ALL_GATHER };
     struct rondo_layout l = some_layout(2, 1), three = some_layout(3, 1);
@@ -258,8 +259,8 @@ static void two_ranks_post_what_the_kernel_would_copy_more_slowly(void **state)
     assert_true(us_of(&l, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_ONESHOT, RONDO_PROTO_SIMPLE, 1, MAILBOX + 1) < 0);
 }
 
-/* A call into the kernel costs more than a small message, and less than to pass a large one through conns;
- * with more ranks than cores conns are better. */
+/* A system call costs more than a small message, and less than to pass a large one through conns; on
+ * oversubscribed cores conns are better. */
 static void the_kernel_copies_what_is_large(void **state)
 {
     struct rondo_layout l = some_layout(2, 1), crowded;
@@ -276,8 +277,8 @@ static void the_kernel_copies_what_is_large(void **state)
     }
 }
 
-/* Far cores: the kernel's copies pay much earlier; near ones, and what cannot be right, leave the model as it
- * is. */
+/* On far cores the kernel's copies pay much earlier. Near cores and impossible times do not change the
+ * model. */
 static void far_cores_copy_by_the_kernel_earlier(void **state)
 {
     static const uint32_t no_change[] = { 0, 60, 200, 5000 };
@@ -326,8 +327,8 @@ static int tree_channels(const struct rondo_layout *l, size_t bytes)
     return table[RONDO_ALGO_TREE][RONDO_PROTO_SIMPLE].nchannels;
 }
 
-/* One tree loads its inner ranks with three neighbours; two share that load, and the second channel costs
- * turns. */
+/* In one tree inner ranks have three neighbours; two trees share that load, but the second channel costs
+ * time. */
 static void large_tree_is_a_double_tree_and_small_one_single(void **state)
 {
     struct rondo_layout l = some_layout(8, 1);
@@ -342,8 +343,8 @@ static void large_tree_is_a_double_tree_and_small_one_single(void **state)
                 1.4 * table[RONDO_ALGO_RING][RONDO_PROTO_SIMPLE].us);
 }
 
-/* RONDO_MIN_NCHANNELS: slower, but as the user wants it; what can have one channel only keeps it. */
-static void calls_are_cut_over_the_least_number_of_channels_where_they_can(void **state)
+/* RONDO_MIN_NCHANNELS holds even where it is slower; algorithms with one channel keep one. */
+static void calls_use_at_least_the_fewest_channels_where_they_can(void **state)
 {
     (void)state;
     for (int least = 0; least <= 6; least++) {
@@ -365,13 +366,13 @@ static void calls_are_cut_over_the_least_number_of_channels_where_they_can(void 
                 }
             }
         }
-        /* More than the least when that is faster: the second tree. */
+        /* more than the minimum if that is faster: the second tree */
         assert_int_equal(tree_channels(&l, BIG), wanted > 2 ? wanted : 2);
     }
 }
 
-/* The table has a time for what exists, is allowed and can run, and -1 for all else; the choice is its least.
- */
+/* The table has a time for what exists, is allowed and can run, and -1 for the rest; the choice is its
+ * minimum. */
 static void table_holds_what_can_run_and_choice_is_its_least(void **state)
 {
     struct rondo_layout l = some_layout(6, 1);
@@ -461,7 +462,7 @@ static void limit_names_the_largest_part(void **state)
         "not available");
 }
 
-/* ---- several nodes, with the numbers that creation takes ---- */
+/* ---- several nodes, with the numbers that creation uses ---- */
 
 static struct rondo_layout job_layout(int nnodes, int nlocal, enum rondo_model_net net, int mbs)
 {
@@ -552,7 +553,7 @@ static void few_bytes_on_many_nodes_are_a_tree_and_many_a_ring(void **state)
     }
 }
 
-/* How much dearer a call is when a hop between nodes takes a microsecond more. */
+/* How much longer a call takes if a hop between nodes takes a microsecond more. */
 static double net_hops_of(int nnodes, int nlocal, enum rondo_coll coll, enum rondo_algo algo)
 {
     struct rondo_layout l = job_layout(nnodes, nlocal, RONDO_MODEL_SOCKETS, 1250);
@@ -564,9 +565,9 @@ static double net_hops_of(int nnodes, int nlocal, enum rondo_coll coll, enum ron
 static void latency_counts_the_hops_between_nodes(void **state)
 {
     (void)state;
-    assert_float_equal(net_hops_of(4, 3, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_RING), 8, 1e-6); /* twice round */
+    assert_float_equal(net_hops_of(4, 3, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_RING), 8, 1e-6); /* twice around */
     assert_float_equal(net_hops_of(4, 1, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_RING), 6,
-                       1e-6); /* but for one hop */
+                       1e-6); /* except for one hop */
     assert_float_equal(net_hops_of(4, 3, RONDO_COLL_ALL_GATHER, RONDO_ALGO_RING), 4, 1e-6);
     assert_float_equal(net_hops_of(2, 3, RONDO_COLL_BROADCAST, RONDO_ALGO_RING), 2,
                        1e-6); /* a root in the middle of its node */
@@ -605,17 +606,17 @@ int main(void)
         cmocka_unit_test(oneshot_needs_one_node_and_a_mailbox_that_holds_it),
         cmocka_unit_test(oneshot_with_a_root_is_for_few_ranks_and_bytes),
         cmocka_unit_test(protocol_without_buffers_or_bandwidth_cannot_run),
-        cmocka_unit_test(forms_with_counts_have_one_channel),
+        cmocka_unit_test(v_forms_have_one_channel),
         cmocka_unit_test(more_work_never_costs_less),
         cmocka_unit_test(one_rank_costs_the_call),
         cmocka_unit_test(doubling_is_for_few_bytes_on_several_nodes),
         cmocka_unit_test(small_sum_on_a_node_is_oneshot_and_large_one_twoshot_or_a_ring),
-        cmocka_unit_test(two_ranks_post_what_the_kernel_would_copy_more_slowly),
+        cmocka_unit_test(two_ranks_publish_what_the_kernel_would_copy_more_slowly),
         cmocka_unit_test(the_kernel_copies_what_is_large),
         cmocka_unit_test(far_cores_copy_by_the_kernel_earlier),
         cmocka_unit_test(many_ranks_and_few_bytes_are_a_tree),
         cmocka_unit_test(large_tree_is_a_double_tree_and_small_one_single),
-        cmocka_unit_test(calls_are_cut_over_the_least_number_of_channels_where_they_can),
+        cmocka_unit_test(calls_use_at_least_the_fewest_channels_where_they_can),
         cmocka_unit_test(table_holds_what_can_run_and_choice_is_its_least),
         cmocka_unit_test(nothing_allowed_is_invalid_usage_that_names_parameters_and_collective),
         cmocka_unit_test(limit_names_the_largest_part),

@@ -1,5 +1,5 @@
-/* The cost model of GPU machines: times worked out by hand, what is chosen, and what holds whatever the
- * numbers are. */
+/* The cost model of GPU machines: times computed by hand, choices, and properties that hold for any
+ * numbers. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -102,8 +102,8 @@ static void one_h100_node_by_hand(void **state)
     IS_US(&h100, REDUCE_SCATTER, RING, LL, 8, 6.6 + 7 * 0.6 + 8 / (141.0 * 8 / 7 * 1e3));
 }
 
-/* 30 steps, two of them over nets; a step inside is at least a post: 1 us, three for Simple. All tree traffic
- * of a node at one GPU: 0.85. */
+/* 30 steps, two of them over nets; a step inside takes at least as long as posting a message: 1 us, 3 us with
+ * Simple. All tree traffic of a node goes through one GPU: 0.85. */
 static void two_h100_nodes_by_hand(void **state)
 {
     (void)state;
@@ -138,9 +138,9 @@ static void a100_nodes_by_hand(void **state)
     IS_US(&workstation, ALL_REDUCE, TREE, LL, MIB, 6.8 + 2 * 1.0 + MIB / (40 * 0.92 / 3.8 * 0.5 * 0.5 * 1e3));
 }
 
-/* Two nodes whose nets carry less than the model of the GPUs says: a tree's all_reduce passes each byte once
- * each way. */
-static void nets_of_two_nodes_are_not_exceeded(void **state)
+/* Nets of two nodes carry less than the model of the GPUs says: the tree of an all_reduce passes each byte
+ * once each way. */
+static void bandwidth_of_the_nets_bounds_two_nodes(void **state)
 {
     struct spec slow = { 86, RONDO_GPU_HOST_OTHER, 2, 4, 5, { 1200, 240 }, { 1200, 240 }, 0, 0, 0 };
     (void)state;
@@ -153,7 +153,7 @@ static void nets_of_two_nodes_are_not_exceeded(void **state)
           8.4 + 2 * (3 * 4.0 + 14) + 512 * MIB / (5 * 1.2 * 0.92 * 0.5 * 1e3));
 }
 
-/* What NCCL has no model for: all hops of a chain count, a tree with a root has half the traffic. */
+/* NCCL has no model for these: all hops of a chain count, a tree with a root has half the traffic. */
 static void rooted_and_p2p_by_hand(void **state)
 {
     (void)state;
@@ -301,8 +301,8 @@ static void table_has_the_channels_that_the_bytes_fill(void **state)
     }
 }
 
-/* Limits of a user: fewer channels carry less, more than the bytes fill cost nothing, v-forms have one. */
-static void users_limits_of_channels_are_kept(void **state)
+/* Fewer channels carry less, more than the bytes fill cost nothing, v-forms have one. */
+static void limits_of_channels_hold(void **state)
 {
     struct rondo_choice table[RONDO_NUM_ALGOS][RONDO_NUM_PROTOS];
     struct rondo_layout l = layout_of(&h100);
@@ -324,9 +324,9 @@ static void users_limits_of_channels_are_kept(void **state)
     assert_true(rondo_cost_us(&l, RONDO_COLL_ALL_GATHERV, RONDO_ALGO_RING, RONDO_PROTO_SIMPLE, 2, 8, 0) < 0);
 }
 
-/* One-shot for few bytes, two-shot for many, where all GPUs of a node reach one another and RONDO_DIRECT_GPU
- * asks for it. */
-static void direct_calls_are_for_gpus_that_reach_one_another(void **state)
+/* One-shot for few bytes, two-shot for many, if all GPUs of a node can access one another and
+ * RONDO_DIRECT_GPU is set. */
+static void direct_access_needs_gpus_that_can_access_one_another(void **state)
 {
     struct rondo_layout l = layout_of(&h100), far = layout_of(&h100_2), pci = layout_of(&workstation);
     struct rondo_choice choice;
@@ -477,7 +477,7 @@ static void model_takes_what_the_graphs_say(void **state)
                 m.gpu.ring.near == 0 && m.gpu.host == RONDO_GPU_HOST_AMD);
     s.graph[RONDO_GRAPH_RING].type_intra = RONDO_PATH_LOC;
     s.graph[RONDO_GRAPH_RING].cpus = 1 << amd | 1 << intel;
-    s.nchannels = 1; /* because a user wants it so: two channels of eight carry a quarter */
+    s.nchannels = 1; /* a limit of the user: two channels of eight carry a quarter */
     rondo_model_from_graphs(&m, &s);
     assert_true(m.gpu.nchannels == 8 && m.gpu.host == RONDO_GPU_HOST_MIXED && m.gpu.ring.nvlink == 0 &&
                 m.gpu.ring.near == 1);
@@ -526,8 +526,11 @@ static double us_of(const struct rondo_layout *l, const struct rondo_schedule *s
 
 static int gpus_do(const struct rondo_schedule *s)
 {
-    return s->algo == RONDO_ALGO_RING || s->algo == RONDO_ALGO_TREE || s->algo == RONDO_ALGO_P2P ||
-           s->algo == RONDO_ALGO_ORDERED; /* others are for host memory */
+    struct rondo_layout l = layout_of(&h100);
+    return rondo_algo_medium(s->algo) == RONDO_MEDIUM_CONNS &&
+           strcmp(rondo_cost_limit(&l, (enum rondo_coll)s->coll, (enum rondo_algo)s->algo, RONDO_PROTO_SIMPLE,
+                                   1, 8),
+                  "host memory only") != 0;
 }
 
 static void more_bytes_never_take_less_time(void **state)
@@ -537,11 +540,13 @@ static void more_bytes_never_take_less_time(void **state)
         struct spec spec = some_spec();
         struct rondo_layout l = layout_of(&spec);
         const struct rondo_schedule *s = &rondo_schedules[draw(rondo_num_schedules)];
-        int proto = draw(RONDO_NUM_PROTOS), nchannels = s->algo == RONDO_ALGO_P2P ? 1 : 1 + draw(l.nchannels);
+        int proto = draw(RONDO_NUM_PROTOS),
+            nchannels = rondo_algo_seating(s->algo) == RONDO_SEATING_PEER ? 1 : 1 + draw(l.nchannels);
         double last = 0;
         for (size_t bytes = 1; bytes <= (size_t)4 << 30; bytes += 1 + bytes / (size_t)(2 + draw(30))) {
             double us = us_of(&l, s, proto, nchannels, bytes);
-            int no_ll = s->algo == RONDO_ALGO_P2P && proto == RONDO_PROTO_LL; /* layout_of: p2p_ll is 0 */
+            int no_ll = rondo_algo_seating(s->algo) == RONDO_SEATING_PEER &&
+                        proto == RONDO_PROTO_LL; /* layout_of: p2p_ll is 0 */
             assert_int_equal(us < 0, !gpus_do(s) || (proto == RONDO_PROTO_LL128 && !spec.ll128) || no_ll);
             assert_true(us < 0 || us >= last);
             last = us;
@@ -549,8 +554,8 @@ static void more_bytes_never_take_less_time(void **state)
     }
 }
 
-/* Nor are NVLink for PCI, trees that leave a node at two GPUs, nets without latency of their own, more
- * channels. */
+/* The same holds for NVLink instead of PCI, trees that leave a node at two GPUs, nets without latency, and
+ * more channels. */
 static void more_bandwidth_is_never_slower(void **state)
 {
     (void)state;
@@ -566,7 +571,7 @@ static void more_bandwidth_is_never_slower(void **state)
         more.nvlink |= draw(2);
         more.one_gpu &= draw(2);
         struct rondo_layout l = layout_of(&spec), fast = layout_of(&more);
-        int nchannels = s->algo == RONDO_ALGO_P2P ? 1 : l.nchannels;
+        int nchannels = rondo_algo_seating(s->algo) == RONDO_SEATING_PEER ? 1 : l.nchannels;
         l.model.gpu.ring.latency_inter = l.model.gpu.tree.latency_inter = draw(5000);
         double us = us_of(&l, s, proto, nchannels, bytes);
         assert_true(us < 0 || us_of(&fast, s, proto, nchannels, bytes) <= us * (1 + 1e-12));
@@ -594,7 +599,7 @@ int main(void)
         cmocka_unit_test(one_h100_node_by_hand),
         cmocka_unit_test(two_h100_nodes_by_hand),
         cmocka_unit_test(a100_nodes_by_hand),
-        cmocka_unit_test(nets_of_two_nodes_are_not_exceeded),
+        cmocka_unit_test(bandwidth_of_the_nets_bounds_two_nodes),
         cmocka_unit_test(rooted_and_p2p_by_hand),
         cmocka_unit_test(small_messages_go_by_ll),
         cmocka_unit_test(nets_of_their_own_latency_count_twice_for_simple),
@@ -602,8 +607,8 @@ int main(void)
         cmocka_unit_test(small_on_many_nodes_is_a_tree_and_large_a_ring),
         cmocka_unit_test(few_bytes_get_few_channels_then_few_threads),
         cmocka_unit_test(table_has_the_channels_that_the_bytes_fill),
-        cmocka_unit_test(users_limits_of_channels_are_kept),
-        cmocka_unit_test(direct_calls_are_for_gpus_that_reach_one_another),
+        cmocka_unit_test(limits_of_channels_hold),
+        cmocka_unit_test(direct_access_needs_gpus_that_can_access_one_another),
         cmocka_unit_test(limit_names_the_link_or_the_latency),
         cmocka_unit_test(ll128_is_where_128_bytes_arrive_as_one),
         cmocka_unit_test(model_takes_what_the_graphs_say),

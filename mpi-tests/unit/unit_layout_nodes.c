@@ -1,5 +1,5 @@
-/* Communicators of several nodes with uneven numbers of ranks: rings, trees and seats as creation makes them,
- * and every collective simulated over them. RONDO_TEST_SEED repeats a run. */
+/* Several nodes with uneven numbers of ranks: rings, trees and seats as creation makes them, with every
+ * collective simulated over them. RONDO_TEST_SEED repeats a run. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -82,7 +82,8 @@ static void every_collective_is_right_for_every_root(void **state)
         for (int i = 0; i < rondo_num_schedules; i++) {
             const struct rondo_schedule *s = &rondo_schedules[i];
             int rooted = rondo_coll_has_root((enum rondo_coll)s->coll);
-            if (s->algo != RONDO_ALGO_RING && s->algo != RONDO_ALGO_TREE) {
+            if (rondo_algo_seating(s->algo) != RONDO_SEATING_RING &&
+                rondo_algo_seating(s->algo) != RONDO_SEATING_TREE) {
                 continue;
             }
             for (int times = 0; times < (rooted ? ranks_of(&some[k]) : 6); times++) {
@@ -98,7 +99,7 @@ static void every_collective_is_right_for_every_root(void **state)
 
 typedef void check_fn(struct rondo_layout *layout);
 
-/* Each check on layouts of all these nodes, in several orders. */
+/* Run a check on layouts of all these nodes, in several orders. */
 static void on_all(check_fn *check)
 {
     for (size_t k = 0; k < RONDO_COUNTOF(some); k++) {
@@ -113,7 +114,7 @@ static void on_all(check_fn *check)
     }
 }
 
-/* Parents of all ranks in a channel. */
+/* The parents of all ranks in a channel. */
 static void parents_of(struct rondo_layout *layout, int channel, int *parent)
 {
     for (int r = 0; r < layout->nranks; r++) {
@@ -141,8 +142,8 @@ static void check_edges(struct rondo_layout *layout)
     }
 }
 
-/* A ring leaves each node once; a tree goes from node to node as often as it must. */
-static void nodes_are_crossed_once(void **state)
+/* A ring leaves each node once; a tree has one edge between nodes less than there are nodes. */
+static void each_ring_leaves_a_node_once(void **state)
 {
     (void)state;
     on_all(check_edges);
@@ -158,7 +159,7 @@ static void check_tree(struct rondo_layout *layout)
             const struct rondo_tree *tree = &layout->channel[c].tree;
             sim_layout_turn(layout, r);
             assert_true(tree->nchildren + (tree->parent >= 0) <=
-                        RONDO_TREE_FAN); /* what a step has room for, whatever the root */
+                        RONDO_TREE_FAN); /* what fits into a step with any root */
             assert_true((tree->root == r) == (tree->parent < 0));
             for (int i = 0; i < RONDO_TREE_FAN; i++) {
                 assert_true(i < tree->nchildren ? parent[tree->child[i]] == r : tree->child[i] == -1);
@@ -204,7 +205,7 @@ static void channels_take_turns_between_the_two_trees(void **state)
     on_all(check_pair);
 }
 
-/* Seats are the layout's trees, and `toward` leads from every rank to every root, without a detour. */
+/* Seats have the layout's trees, and `toward` leads from every rank to every root on the shortest path. */
 static void check_seats(struct rondo_layout *layout)
 {
     for (int c = 0; c < layout->nchannels; c++) {
@@ -298,7 +299,7 @@ static void conns_between_nodes_have_the_nets_of_their_nodes(void **state)
 
 /* ---- one node ---- */
 
-/* No stitch is kept, and the trees are those over the ring of channel 0: nothing has changed there. */
+/* The layout keeps no stitch, and its trees are those over the ring of channel 0. */
 static void one_node_has_the_double_trees_over_its_ring(void **state)
 {
     (void)state;
@@ -349,7 +350,7 @@ static void lay_two(struct rondo_layout *layout, struct rondo_peer peers[TWO])
     rondo_free(shape.bytes);
 }
 
-/* Of ranks with these net devices, but for the last one. */
+/* Ranks have these net devices, except the last one. */
 static struct rondo_model model_of(uint32_t mask, uint32_t last)
 {
     struct rondo_peer peers[TWO];
@@ -377,8 +378,8 @@ static uint32_t bit_of(const struct rondo_net_device *net)
     return 0;
 }
 
-/* One rank without a card, and all count with sockets. */
-static void model_is_of_the_device_that_all_ranks_have(void **state)
+/* If one rank has no NIC, all use the numbers of sockets. */
+static void model_uses_the_net_device_that_all_ranks_have(void **state)
 {
     uint32_t sockets = bit_of(&rondo_netdev_socket), both = sockets | bit_of(&rondo_netdev_verbs);
     struct rondo_model slow = model_of(both, sockets), fast = model_of(both, both), none = model_of(0, 0);
@@ -388,7 +389,7 @@ static void model_is_of_the_device_that_all_ranks_have(void **state)
     assert_true(none.net_us[RONDO_PROTO_SIMPLE] >= slow.net_us[RONDO_PROTO_SIMPLE]);
 }
 
-/* Chains only where every rank has a GPU. */
+/* Chains need a GPU on every rank. */
 static void gpus_have_chains_and_host_memory_has_binary_trees(void **state)
 {
     (void)state;
@@ -410,13 +411,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_collective_is_right_for_every_root),
-        cmocka_unit_test(nodes_are_crossed_once),
+        cmocka_unit_test(each_ring_leaves_a_node_once),
         cmocka_unit_test(trees_reach_all_ranks_and_have_few_neighbours),
         cmocka_unit_test(channels_take_turns_between_the_two_trees),
         cmocka_unit_test(seats_lead_to_every_root),
         cmocka_unit_test(conns_between_nodes_have_the_nets_of_their_nodes),
         cmocka_unit_test(one_node_has_the_double_trees_over_its_ring),
-        cmocka_unit_test(model_is_of_the_device_that_all_ranks_have),
+        cmocka_unit_test(model_uses_the_net_device_that_all_ranks_have),
         cmocka_unit_test(gpus_have_chains_and_host_memory_has_binary_trees),
     };
     const char *text = getenv("RONDO_TEST_SEED");

@@ -327,7 +327,8 @@ static void schedules_over_levels_are_correct(void **state)
     for (int i = 0; i < rondo_num_schedules; i++) {
         const struct rondo_schedule *s = &rondo_schedules[i];
         int rooted = rondo_coll_has_root((enum rondo_coll)s->coll);
-        for (int root = 0; s->algo == RONDO_ALGO_TREE && root < (rooted ? 24 : 1); root += 5) {
+        for (int root = 0; rondo_algo_seating(s->algo) == RONDO_SEATING_TREE && root < (rooted ? 24 : 1);
+             root += 5) {
             struct sim_case c = { .coll = (enum rondo_coll)s->coll,
                                   .algo = (enum rondo_algo)s->algo,
                                   .nranks = 24,

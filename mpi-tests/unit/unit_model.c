@@ -1,5 +1,5 @@
-/* What the cost model takes from the machine on host memory: which CPUs there are, and what a rank has of
- * their caches. */
+/* What the cost model on host memory takes from the machine: the CPUs, and the share of a rank in their
+ * caches. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -25,7 +25,7 @@ static const int32_t amd = 1 << RONDO_GRAPH_CPU(RONDO_ARCH_X86, RONDO_VENDOR_AMD
 
 enum { ZEN3 = 25, ZEN5 = 26 };
 
-/* So many ranks on two cores of such CPUs (bits of struct rondo_graph's cpus). */
+/* Ranks on two cores of these CPUs (bits of rondo_graph.cpus). */
 static struct rondo_layout ranks_on(int n, int32_t cpus, int32_t family)
 {
     struct rondo_stitch_summary summary = { .graph[RONDO_GRAPH_RING] = { .cpus = cpus, .family = family } };
@@ -44,9 +44,9 @@ static double mapped_us(const struct rondo_layout *l, enum rondo_coll coll, size
     return rondo_cost_us(l, coll, RONDO_ALGO_TWOSHOT, RONDO_PROTO_SIMPLE, 1, bytes, PLACE);
 }
 
-/* Mapped buffers are faster than posts everywhere; on AMD's posts are faster than the kernel's copies,
- * whatever the size. */
-static void processors_differ_in_what_two_ranks_post(void **state)
+/* Mapped buffers are faster than one-shot everywhere; on AMD one-shot of any size is faster than the kernel's
+ * copies. */
+static void processors_differ_in_what_two_ranks_publish(void **state)
 {
     static const struct {
         int32_t cpus, family;
@@ -71,9 +71,9 @@ static void processors_differ_in_what_two_ranks_post(void **state)
     }
 }
 
-/* On Zen 5 conns are faster than the kernel's copies: in place or not, near and far, with cores of their own
- * or shared ones; on others those are, where nothing more is copied. */
-static void processors_differ_in_what_pays_where_buffers_are_not_open(void **state)
+/* On Zen 5 conns are faster than the kernel's copies, in place or not, on near, far and oversubscribed
+ * cores; on others the copies are, where nothing more is copied. */
+static void processors_differ_in_what_is_fastest_without_mapped_buffers(void **state)
 {
     static const enum rondo_coll colls[] = { RONDO_COLL_BROADCAST, RONDO_COLL_REDUCE, RONDO_COLL_ALL_REDUCE };
     static const uint32_t handover_ns[] = { 0, 60, 270, 500 };
@@ -93,9 +93,9 @@ static void processors_differ_in_what_pays_where_buffers_are_not_open(void **sta
     }
 }
 
-/* ---- from where the family comes ---- */
+/* ---- the CPU family ---- */
 
-/* Is a machine whose CPUs have these families (0: there is no such CPU) one of Zen 5? */
+/* Does a machine whose CPUs have these families (0: no such CPU) count as Zen 5? */
 static int is_zen5(int first, int second)
 {
     static const int core[] = { 0, 1 };
@@ -127,7 +127,7 @@ static int is_zen5(int first, int second)
     return zen5;
 }
 
-/* As CPUID has it, and as NCCL writes it; of several the oldest counts. */
+/* From CPUID, and as NCCL writes it; the oldest of several counts. */
 static void the_family_comes_from_the_machine(void **state)
 {
     static const struct {
@@ -142,8 +142,8 @@ static void the_family_comes_from_the_machine(void **state)
     }
 }
 
-/* They do not post in pieces, which the model says by 0. */
-static void what_gpus_post_stays_as_it_is(void **state)
+/* GPUs do not publish in pieces: 0 in the model. */
+static void gpus_publish_as_before(void **state)
 {
     struct rondo_stitch_summary summary = { .graph[RONDO_GRAPH_RING].cpus = amd };
     struct rondo_model m;
@@ -170,8 +170,9 @@ static size_t stream_bytes(int32_t kib, int32_t family, const char *param)
     return m.stream_bytes;
 }
 
-/* Half of what a rank has, on Zen 5 all, when that is known and not too much; or as a user says. */
-static void results_go_past_caches_that_do_not_hold_them(void **state)
+/* The limit is half of a rank's share, on Zen 5 all of it, if it is known and not too large; or the user's.
+ */
+static void results_larger_than_the_caches_are_stored_past_them(void **state)
 {
     static const struct {
         int32_t kib;
@@ -191,7 +192,7 @@ static void results_go_past_caches_that_do_not_hold_them(void **state)
     }
 }
 
-/* MiB from which on that is so for ranks on these cores; NULL: on any. */
+/* The limit in MiB for ranks on these cores; NULL: any. */
 static void assert_stream(const char *machine, int n, const int *core, size_t wanted)
 {
     int any[MAX_RANKS] = { 0 };
@@ -203,7 +204,7 @@ static void assert_stream(const char *machine, int n, const int *core, size_t wa
     job_release(&job);
 }
 
-static void ranks_share_the_outermost_caches_that_their_cores_have(void **state)
+static void ranks_share_the_outermost_caches_of_their_cores(void **state)
 {
     static const int one_cache[] = { 0, 1 }, two[] = { 0, 2 }, all[] = { 0, 1, 2, 3 };
     static const char machine[] = "package:1 numa:1 l3:2(size=16777216) core:2 pu:1";
@@ -222,12 +223,12 @@ static void ranks_share_the_outermost_caches_that_their_cores_have(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(processors_differ_in_what_two_ranks_post),
-        cmocka_unit_test(processors_differ_in_what_pays_where_buffers_are_not_open),
+        cmocka_unit_test(processors_differ_in_what_two_ranks_publish),
+        cmocka_unit_test(processors_differ_in_what_is_fastest_without_mapped_buffers),
         cmocka_unit_test(the_family_comes_from_the_machine),
-        cmocka_unit_test(what_gpus_post_stays_as_it_is),
-        cmocka_unit_test(results_go_past_caches_that_do_not_hold_them),
-        cmocka_unit_test_teardown(ranks_share_the_outermost_caches_that_their_cores_have, no_synthetic),
+        cmocka_unit_test(gpus_publish_as_before),
+        cmocka_unit_test(results_larger_than_the_caches_are_stored_past_them),
+        cmocka_unit_test_teardown(ranks_share_the_outermost_caches_of_their_cores, no_synthetic),
     };
     rondo_log_mask = RONDO_LOG_NONE;
     return cmocka_run_group_tests(tests, NULL, NULL);

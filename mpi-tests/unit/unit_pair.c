@@ -1,8 +1,7 @@
 /*
- * Two ranks, which hand the places of their mailbox over (base/mailbox.h) and post in pieces what is longer
- * than one: random sequences of calls of sizes around a place's, alone, in groups and on streams, each rank
- * late as it happens. Whatever reads a place too late, or writes one too early, gives a wrong result some
- * time.
+ * Two ranks hand over the places of their mailbox (base/mailbox.h), and publish longer messages in pieces:
+ * random sequences of calls with sizes around that of a place, alone, in groups and on streams, with random
+ * delays. A rank that reads a place too late or writes one too early gives a wrong result sooner or later.
  */
 #include <sched.h>
 #include <setjmp.h>
@@ -17,7 +16,7 @@
 
 enum { NCALLS = 250, MOST_IN_GROUP = 6 };
 
-static size_t place; /* bytes that one holds */
+static size_t place; /* bytes of one place */
 static uint64_t sequence;
 
 static uint64_t draw(uint64_t *state)
@@ -56,7 +55,7 @@ static struct fake_call some_call(const struct fake_rank *r, uint64_t *state)
     return c;
 }
 
-/* What all ranks draw alike: the calls; and by itself: how they are made, and when. */
+/* All ranks draw the same calls; each draws by itself how and when it makes them. */
 static void calls_at_random(struct fake_rank *r)
 {
     uint64_t state = sequence * 0x9e3779b97f4a7c15ull | 1, own = state ^ (uint64_t)(r->rank + 1) * 77777;
@@ -105,13 +104,13 @@ static void random_calls_are_right(const char *algo)
     }
 }
 
-static void random_calls_are_right_by_the_tuners_choice(void **state)
+static void random_calls_are_right_with_the_tuners_choice(void **state)
 {
     (void)state;
     random_calls_are_right("");
 }
 
-static void random_calls_are_right_in_posts(void **state)
+static void random_calls_are_right_through_the_mailbox(void **state)
 {
     (void)state;
     random_calls_are_right("^twoshot");
@@ -122,8 +121,8 @@ static void random_calls_are_right_in_posts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(random_calls_are_right_by_the_tuners_choice),
-        cmocka_unit_test(random_calls_are_right_in_posts),
+        cmocka_unit_test(random_calls_are_right_with_the_tuners_choice),
+        cmocka_unit_test(random_calls_are_right_through_the_mailbox),
     };
     fake_watchdog(200);
     return cmocka_run_group_tests(tests, NULL, NULL);

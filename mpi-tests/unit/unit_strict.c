@@ -48,7 +48,7 @@ static void bits_are_those_of_rank_order_with_each_protocol_and_several_channels
     }
 }
 
-/* Rings follow the machine; strict ones do not. */
+/* Rings follow the machine, except in strict mode. */
 static void bits_are_those_of_rank_order_on_a_machine_of_two_packages(void **state)
 {
     char file[512];
@@ -59,7 +59,7 @@ static void bits_are_those_of_rank_order_on_a_machine_of_two_packages(void **sta
     fake_ranks(6, all_calls, &(struct asked){ 10000, 1 });
 }
 
-/* One rank in the middle gets a result that the fast rings give in another order. */
+/* A rank in the middle gets a result that fast rings compute in another order. */
 static void one_sum(struct fake_rank *r)
 {
     struct strict_case c = {
@@ -70,7 +70,7 @@ static void one_sum(struct fake_rank *r)
     FAKE_CHECK(r, !strict_call(&c, r->comm, &apart, text), "a ring has the order of ranks for every element");
 }
 
-static void fast_has_other_orders(void **state)
+static void fast_mode_has_other_orders(void **state)
 {
     (void)state;
     fake_params("ALGO", "ring", NULL);
@@ -99,7 +99,7 @@ int main(void)
         cmocka_unit_test(bits_are_those_of_rank_order_for_every_size_and_1_to_8_ranks),
         cmocka_unit_test(bits_are_those_of_rank_order_with_each_protocol_and_several_channels),
         cmocka_unit_test(bits_are_those_of_rank_order_on_a_machine_of_two_packages),
-        cmocka_unit_test(fast_has_other_orders),
+        cmocka_unit_test(fast_mode_has_other_orders),
         cmocka_unit_test(an_algorithm_of_another_order_is_an_error_that_names_the_parameter),
     };
     fake_watchdog(300);

@@ -1,5 +1,5 @@
-/* The two complementary binary trees, what seats and layouts make of them, and trees of trees over groups.
- * RONDO_TEST_SEED repeats a run. */
+/* The two complementary binary trees in seats and layouts, and trees of trees over groups. RONDO_TEST_SEED
+ * repeats a run. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -32,7 +32,7 @@ static int log2_up(int n)
     return bits;
 }
 
-/* The whole tree, checked for being one: parents and children name each other, one root, no circle. */
+/* The whole tree. It is checked: parents and children name each other, one root, no cycle. */
 static struct node *whole_tree(int n, int which, int *root, int *depth)
 {
     struct node *t = calloc((size_t)n, sizeof(*t));
@@ -91,8 +91,7 @@ static void check_pair(int n)
     free(t[1]);
 }
 
-/* Even n: every position is a leaf in exactly one tree. Odd n: so is every position but one, which is inner
- * in both. */
+/* Every position is a leaf in exactly one tree; with odd n one position is inner in both. */
 static void position_is_leaf_in_exactly_one_tree(void **state)
 {
     static const int large[] = { 1023, 1024, 1025, 4095, 4096, 131071, 131072 };
@@ -105,7 +104,7 @@ static void position_is_leaf_in_exactly_one_tree(void **state)
     }
 }
 
-/* From every position, `toward` leads over neighbours to every other position, by the way without detour. */
+/* `toward` leads from every position to every other one over neighbours, on the shortest path. */
 static void toward_leads_to_any_position(void **state)
 {
     (void)state;
@@ -133,8 +132,8 @@ static void toward_leads_to_any_position(void **state)
     }
 }
 
-/* The layout's trees (from which conns are made) and the seats (from which steps are made) are the same
- * trees, in channel 0's order. */
+/* The layout's trees, which conns are made from, and the seats, which steps are made from, are the same
+ * trees in channel 0's order. */
 static void layout_and_seats_have_the_same_trees(void **state)
 {
     (void)state;
@@ -164,7 +163,7 @@ static void layout_and_seats_have_the_same_trees(void **state)
     }
 }
 
-static void seats_count_in_the_order_of_their_algorithm(void **state)
+static void seats_have_the_positions_of_their_seating(void **state)
 {
     struct rondo_layout *layout = sim_layout_new(11, 2, 7);
     struct rondo_seat seat;
@@ -197,7 +196,7 @@ static void seats_count_in_the_order_of_their_algorithm(void **state)
 
 /* ---- trees of trees ---- */
 
-/* Number of the group of a level (from 0) that each position is in. */
+/* The group of a level (from 0) that each position is in. */
 static int groups_of(const uint8_t *cut, int n, int level, int *group)
 {
     int at = 0;
@@ -215,8 +214,8 @@ static void cuts_draw(uint8_t *cut, int n, int nlevels)
     }
 }
 
-/* It is a tree; positions have room for what hangs below and above; every level is crossed by one edge less
- * than it has groups; `toward` leads everywhere. */
+/* Check that it is a tree, that no position has too many neighbours, that one edge less than there are groups
+ * crosses each level, and that `toward` leads everywhere. */
 static void check_tree(const struct rondo_group_tree *t, const uint8_t *cut, int n, int nlevels, int below)
 {
     int depth = 0, group[MOST];
@@ -257,7 +256,7 @@ static void check_tree(const struct rondo_group_tree *t, const uint8_t *cut, int
     }
 }
 
-static void each_level_is_crossed_by_as_few_edges_as_there_can_be(void **state)
+static void as_few_edges_as_possible_cross_each_level(void **state)
 {
     (void)state;
     for (int i = 0; i < 600; i++) {
@@ -297,8 +296,8 @@ static void without_groups_they_are_the_double_trees(void **state)
     }
 }
 
-/* Even numbers of groups and ranks: in the two trees together a rank has at most five neighbours, one more
- * than without groups, but for those by which the outermost groups hang. */
+/* With even numbers of groups and ranks, a rank has at most five neighbours in the two trees together, one
+ * more than without groups, except those that join the outermost groups. */
 static void the_two_trees_share_the_load(void **state)
 {
     (void)state;
@@ -339,8 +338,8 @@ int main(void)
         cmocka_unit_test(position_is_leaf_in_exactly_one_tree),
         cmocka_unit_test(toward_leads_to_any_position),
         cmocka_unit_test(layout_and_seats_have_the_same_trees),
-        cmocka_unit_test(seats_count_in_the_order_of_their_algorithm),
-        cmocka_unit_test(each_level_is_crossed_by_as_few_edges_as_there_can_be),
+        cmocka_unit_test(seats_have_the_positions_of_their_seating),
+        cmocka_unit_test(as_few_edges_as_possible_cross_each_level),
         cmocka_unit_test(without_groups_they_are_the_double_trees),
         cmocka_unit_test(the_two_trees_share_the_load),
     };

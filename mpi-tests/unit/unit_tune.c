@@ -1,5 +1,5 @@
-/* Tuning files: what is accepted, what is refused and how that is said, interpolation, and that measured
- * times decide; through creation too. */
+/* Tuning files: what is accepted, the errors of bad files, interpolation, and measured times that decide,
+ * also through creation. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -106,7 +106,7 @@ static const struct {
       "f:5: the same size" },
 };
 
-static void what_is_broken_is_named_with_file_and_line(void **state)
+static void errors_name_file_and_line(void **state)
 {
     static const char nul[] = "rondo-tune 1\n\0";
     struct rondo_tune *tune;
@@ -136,7 +136,7 @@ static double ring_us(const struct rondo_measured *m, int nchannels, size_t byte
     return rondo_measured_us(m, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_RING, RONDO_PROTO_SIMPLE, nchannels, bytes);
 }
 
-static void times_lie_on_lines_between_sizes(void **state)
+static void times_between_sizes_are_interpolated(void **state)
 {
     struct rondo_tune *tune = parsed(good);
     const struct rondo_measured *m = &tune->section[0].measured;
@@ -153,7 +153,7 @@ static void times_lie_on_lines_between_sizes(void **state)
     rondo_tune_free(tune);
 }
 
-static void only_exactly_the_shape_fits(void **state)
+static void only_exactly_the_same_shape_fits(void **state)
 {
     struct rondo_tune *tune = parsed(good);
     const struct rondo_tune_shape here = tune->section[0].shape;
@@ -190,9 +190,8 @@ static struct rondo_layout four_ranks(const struct rondo_measured *measured)
     return l;
 }
 
-/* The ring with two channels was measured to be the fastest; the model, left alone, takes something else for
- * so few bytes. */
-static void what_was_measured_decides_and_the_rest_comes_behind(void **state)
+/* The ring with two channels was measured as the fastest; the model alone takes another for so few bytes. */
+static void measured_choices_go_before_predicted_ones(void **state)
 {
     struct rondo_tune *tune = parsed(good);
     struct rondo_layout l = four_ranks(NULL), tuned = four_ranks(&tune->section[0].measured);
@@ -207,12 +206,12 @@ static void what_was_measured_decides_and_the_rest_comes_behind(void **state)
     assert_true(choice.measured && choice.us == 9);
     assert_int_equal(rondo_cost_choose(&tuned, NULL, RONDO_COLL_ALL_REDUCE, 4096, 0, &choice), RONDO_SUCCESS);
     assert_true(choice.nchannels == 1 && choice.us == 22.5);
-    /* What is allowed, but was not measured, still runs. */
+    /* What is allowed but not measured still runs. */
     assert_int_equal(rondo_allowed_parse(&allowed, "tree", NULL), RONDO_SUCCESS);
     assert_int_equal(rondo_cost_choose(&tuned, &allowed, RONDO_COLL_ALL_REDUCE, 1024, 0, &choice),
                      RONDO_SUCCESS);
     assert_true(choice.algo == RONDO_ALGO_TREE && !choice.measured);
-    /* What was measured, but cannot run here, does not. */
+    /* What was measured but cannot run here does not run. */
     tuned.protos &= ~(1u << RONDO_PROTO_SIMPLE);
     assert_int_equal(rondo_cost_choose(&tuned, NULL, RONDO_COLL_ALL_REDUCE, 1024, 0, &choice), RONDO_SUCCESS);
     assert_true(choice.proto != RONDO_PROTO_SIMPLE && !choice.measured);
@@ -283,10 +282,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_file_is_read_and_written_back),
-        cmocka_unit_test(what_is_broken_is_named_with_file_and_line),
-        cmocka_unit_test(times_lie_on_lines_between_sizes),
-        cmocka_unit_test(only_exactly_the_shape_fits),
-        cmocka_unit_test(what_was_measured_decides_and_the_rest_comes_behind),
+        cmocka_unit_test(errors_name_file_and_line),
+        cmocka_unit_test(times_between_sizes_are_interpolated),
+        cmocka_unit_test(only_exactly_the_same_shape_fits),
+        cmocka_unit_test(measured_choices_go_before_predicted_ones),
         cmocka_unit_test(communicators_use_a_file_of_their_shape_and_no_other),
     };
     int fd = mkstemp(file), failed;
