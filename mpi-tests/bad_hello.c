@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "net/control/control_wire.h"
-#include "net/socket/socket_impl.h"
+#include "net/socket/socket.h"
 
 enum { PATIENCE_MS = 100, RANKS = 2 };
 

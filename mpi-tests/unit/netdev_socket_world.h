@@ -22,7 +22,7 @@
 #include "base/param.h"
 #include "base/wait.h"
 #include "in_child.h"
-#include "net/socket/socket_impl.h"
+#include "net/socket/socket.h"
 #include "says.h"
 
 enum { DEADLINE_S = 30 }; /* for operations that should be immediate */

@@ -59,7 +59,7 @@
 #define RONDO_NET_CONTROL_CONTROL_WIRE_H
 
 #include "net/control/control_impl.h"
-#include "net/socket/socket_impl.h"
+#include "net/socket/socket.h"
 
 enum {
     RONDO_WIRE_HELLO_MAGIC = 0x68637772,

@@ -84,14 +84,12 @@ void rondo_plugin_says(const struct rondo_plugin *plugin, const char *function, 
  * system errors there. */
 rondo_status rondo_plugin_status(int code, int remote);
 
-/* Passed to the plugin's init (plugin_log.c). */
+/* Passed to the plugin's init. */
 void rondo_plugin_log(int level, unsigned long subsystems, const char *file, int line, const char *fmt, ...)
     RONDO_PRINTF(5, 6);
 int rondo_plugin_profile(void **event, int what, void *parent, int64_t kind, void *more);
 /** Log warnings of this thread as information: for a close that gives requests up. */
 void rondo_plugin_log_quiet(int on);
-/** @return the last warning in this thread, "": none. */
-const char *rondo_plugin_warning(void);
 
 /** @return the name of the plugin in use, "": none. */
 const char *rondo_netdev_plugin_name(void);

@@ -1,5 +1,5 @@
-/* The socket net device: TCP over the network interfaces. Its parts: socket_impl.h. */
-#include "net/socket/socket_impl.h"
+/* The socket net device: TCP over the network interfaces. Its parts: socket.h. */
+#include "net/socket/socket.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -195,6 +195,91 @@ static void accept_for_all(int64_t pause_ns, int64_t idle_ns)
     }
 }
 
+/* ---- comms that share a connection ---- */
+
+/* Before its handle is filled, a sender finds its reverse comm among the receivers that wait. */
+static void reverse_find(struct rondo_socket_comm *comm)
+{
+    struct rondo_socket_device *device = comm->device;
+    struct rondo_socket_comm *first = NULL;
+    if (comm->peer.owner == NULL) {
+        return;
+    }
+    pthread_mutex_lock(&device->lock);
+    for (struct rondo_socket_comm *at = device->waiting; at;
+         at = at->next) { /* newest first: the last match was prepared first */
+        if (at->peer.owner == comm->peer.owner && at->peer.rank == comm->peer.rank &&
+            at->peer.channel == comm->peer.channel && at->reverse == NULL) {
+            first = at;
+        }
+    }
+    pthread_mutex_unlock(&device->lock);
+    if (first) {
+        comm->reverse = first;
+        first->reverse = comm;
+    }
+}
+
+static void part(struct rondo_socket_comm *comm)
+{
+    comm->reverse->reverse = NULL;
+    comm->reverse = NULL;
+}
+
+/* Does the comm have a lane? 1, 0; -1: unknown yet. */
+static int has_lane(struct rondo_socket_comm *comm)
+{
+    const struct rondo_socket_comm *reverse = comm->reverse, *sender = comm->is_send ? comm : reverse,
+                                   *receiver = comm->is_send ? reverse : comm;
+    if (reverse->other.magic == 0) {
+        return -1;
+    }
+    if (receiver->other.reverse !=
+        sender->other.cookie) { /* our receiver's other end has a reverse comm that is not our sender's
+                                 * other end */
+        part(comm);
+        return 0;
+    }
+    return comm->is_send ? sender->cookie > receiver->other.cookie : sender->cookie < receiver->other.cookie;
+}
+
+/* Complete a comm whose own connections exist: it needs no lane or gets one. RONDO_IN_PROGRESS until this
+ * comm and its reverse comm know their other ends and the reverse comm has its connections. */
+static rondo_status lane_connect(struct rondo_socket_comm *comm)
+{
+    int has = comm->reverse != NULL ? has_lane(comm) : 0;
+    if (has < 0 || (has > 0 && !comm->reverse->opened)) {
+        return RONDO_IN_PROGRESS;
+    }
+    if (has > 0) {
+        if (!comm->is_send) {
+            RONDO_TRY(rondo_socket_stage_room(comm, &comm->stage[1], RONDO_SOCKET_READ));
+        }
+        comm->lane = comm->nconns;
+        comm->conn[comm->lane] = (struct rondo_socket_conn){ .fd = comm->reverse->conn[0].fd,
+                                                             .state = RONDO_SOCKET_READY };
+        comm->shared = comm->reverse->shared = 1;
+    }
+    comm->connected = 1;
+    return RONDO_SUCCESS;
+}
+
+/* The comm closes. @return the index of a connection that stays open for the reverse comm; -1: none. The
+ * other end sees that nothing more is sent. */
+static int reverse_leave(struct rondo_socket_comm *comm)
+{
+    int stays = comm->shared && comm->reverse != NULL
+                    ? comm->lane
+                    : -1; /* the reverse comm's, or the one that is its lane */
+    if (comm->reverse != NULL) {
+        part(comm);
+    }
+    if (stays >= 0 && comm->is_send) {
+        shutdown(comm->conn[stays].fd, SHUT_WR);
+    }
+    return stays;
+}
+
 /* ---- the life of a comm ---- */
 
 static void handle_fill(struct rondo_socket_handle *handle, const struct rondo_socket_comm *comm)
@@ -245,7 +330,7 @@ static rondo_status socket_prepare(int device, const struct rondo_net_peer *peer
         fail);
     RONDO_TRY_GOTO(rondo_random(&new->cookie, sizeof new->cookie), fail);
     if (is_send) {
-        rondo_socket_reverse_find(new);
+        reverse_find(new);
     } else {
         RONDO_TRY_GOTO(rondo_socket_listen(new), fail);
     }
@@ -279,7 +364,7 @@ static void socket_close(void *arg)
         rondo_socket_unlisten(comm, 1);
     }
     rondo_socket_help_end(comm);
-    int stays = rondo_socket_reverse_leave(comm);
+    int stays = reverse_leave(comm);
     for (int i = 0; i < rondo_socket_conns(comm); i++) {
         if (comm->conn[i].fd >= 0 && i != stays) {
             close(comm->conn[i].fd);
@@ -474,7 +559,7 @@ static rondo_status socket_connect(void *arg, const void *handle)
     if (!comm->opened) {
         return RONDO_IN_PROGRESS;
     }
-    RONDO_TRY(rondo_socket_lane(comm));
+    RONDO_TRY(lane_connect(comm));
     RONDO_TRY(rondo_socket_help(comm));
     if (rondo_log_on(RONDO_LOG_INFO, RONDO_SUBSYS_NET)) {
         char ends[RONDO_ERROR_TEXT / 2];

@@ -1,5 +1,5 @@
-/* Helper threads that move connections of a comm, with RONDO_SOCKET_NTHREADS. Contract: socket_impl.h. */
-#include "net/socket/socket_impl.h"
+/* Helper threads that move connections of a comm, with RONDO_SOCKET_NTHREADS. Contract: socket.h. */
+#include "net/socket/socket.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -1,5 +1,5 @@
 /* Choose the network interfaces that are devices, and their addresses. */
-#include "net/socket/socket_impl.h"
+#include "net/socket/socket.h"
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>

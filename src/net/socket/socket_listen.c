@@ -1,6 +1,6 @@
 /* A device's listener: accepts connections and hands them to their comms. Drops and counts garbage,
  * strangers and silent connections. */
-#include "net/socket/socket_impl.h"
+#include "net/socket/socket.h"
 
 #include <errno.h>
 #include <netinet/tcp.h>

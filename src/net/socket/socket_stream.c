@@ -1,6 +1,6 @@
 /* Messages over the connections of a comm: frames, parts, matching of receives, and detection of links
  * that do not answer. */
-#include "net/socket/socket_impl.h"
+#include "net/socket/socket.h"
 
 #include <errno.h>
 #include <netinet/tcp.h>

@@ -1,7 +1,7 @@
 /*
  * The socket net device, shared by its files: interfaces (socket_if.c), listeners and the start of
- * connections (socket_listen.c), messages (socket_stream.c), comms that share connections (socket_reverse.c),
- * helper threads (socket_helper.c), the device table and the life of a comm (socket.c).
+ * connections (socket_listen.c), messages (socket_stream.c), helper threads (socket_helper.c), the device
+ * table and the life of a comm, lanes included (socket.c).
  *
  * A comm is `nconns` TCP connections, which the sender makes to the listener of the receiver's device. The
  * receiver writes nothing but one welcome on each. Connection i carries the i-th part of every message; a
@@ -32,8 +32,8 @@
  * last one, and reads it into its place together with its frame; bytes of later messages are moved away. So
  * memory of a receive behind the message that came may have been overwritten.
  */
-#ifndef RONDO_NET_SOCKET_SOCKET_IMPL_H
-#define RONDO_NET_SOCKET_SOCKET_IMPL_H
+#ifndef RONDO_NET_SOCKET_SOCKET_H
+#define RONDO_NET_SOCKET_SOCKET_H
 
 #include <netinet/in.h>
 #include <pthread.h>
@@ -246,16 +246,6 @@ void rondo_socket_unlisten(struct rondo_socket_comm *comm, int gone);
 /** Serve a listener: accept, read hellos, hand connections to their comms, drop others. Bounded work. */
 void rondo_socket_accept(struct rondo_socket_device *device);
 
-/* ---- comms that share connections (socket_reverse.c) ---- */
-
-/** Before its handle is filled, a sender finds its reverse comm among the receivers that wait. */
-void rondo_socket_reverse_find(struct rondo_socket_comm *comm);
-/** Complete a comm whose own connections exist: it needs no lane or gets one. RONDO_IN_PROGRESS until this
- * comm and its reverse comm know their other ends and the reverse comm has its connections. */
-rondo_status rondo_socket_lane(struct rondo_socket_comm *comm);
-/** The comm closes. @return the index of a connection that stays open for the reverse comm; -1: none. The
- * other end sees that nothing more is sent. */
-int rondo_socket_reverse_leave(struct rondo_socket_comm *comm);
 /** Number of its connections, including the lane. */
 static inline int rondo_socket_conns(const struct rondo_socket_comm *comm)
 {
