@@ -204,7 +204,7 @@ static void body_error(struct world *w, struct rank *r)
     if (r->net.rank != RELAY && r->net.rank != TO) {
         CHECK(turn_until_error(r, 1) == RONDO_REMOTE_ERROR);
         CHECK(strstr(rondo_error_text(), "through the GPU of rank 0: ") != NULL &&
-              strstr(rondo_error_text(), "on purpose") != NULL);
+              strstr(rondo_error_text(), "by RONDO_NET_FAULT") != NULL);
     }
 }
 
