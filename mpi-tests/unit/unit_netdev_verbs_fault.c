@@ -16,7 +16,7 @@ static void a_failed_operation_is_a_sentence_with_both_ends_and_its_cause(void *
         { IBV_WC_REM_OP_ERR, RONDO_REMOTE_ERROR, "operation error at the other end", "kernel's log" },
         { IBV_WC_LOC_PROT_ERR, RONDO_SYSTEM_ERROR, "local protection error", "deregistered while in use" },
         { IBV_WC_WR_FLUSH_ERR, RONDO_REMOTE_ERROR, "flushed", "earlier error" },
-        { IBV_WC_FATAL_ERR, RONDO_SYSTEM_ERROR, "fatal error of the card", "kernel's log" },
+        { IBV_WC_FATAL_ERR, RONDO_SYSTEM_ERROR, "fatal error of the NIC", "kernel's log" },
         { IBV_WC_TM_ERR, RONDO_SYSTEM_ERROR, "unknown error", "kernel's log" },
     };
     (void)state;
@@ -326,7 +326,7 @@ static void a_link_that_stays_down_ends_the_connection_and_one_that_comes_back_d
     assert_int_equal(turn_until_error(&pair, TURNS), RONDO_SUCCESS);
     port->down_ns -= rondo_verbs_retry_window_ns();
     assert_int_equal(turn_until_error(&pair, TURNS), RONDO_REMOTE_ERROR);
-    assert_says("link of fake0:1 is down");
+    assert_says("link of fake0:1 has been down");
     assert_int_equal(turn_until_error(&other, TURNS), RONDO_SUCCESS); /* the other port */
     dev->close(other.send);
     dev->close(other.recv);
@@ -385,11 +385,11 @@ static void records_that_are_not_the_other_ends_are_refused(void **state)
         { offsetof(struct rondo_verbs_end, magic), 1, "not a verbs record" },
         { offsetof(struct rondo_verbs_end, version), 1, "not a verbs record" },
         { offsetof(struct rondo_verbs_end, proof), 1, "another communicator" },
-        { offsetof(struct rondo_verbs_end, is_send), 1, "no sense" },
-        { offsetof(struct rondo_verbs_end, mtu), 0x80, "no sense" },
-        { offsetof(struct rondo_verbs_end, lanes), 1, "no sense" }, /* none */
-        { offsetof(struct rondo_verbs_end, lanes), 8, "no sense" }, /* nine */
-        { offsetof(struct rondo_verbs_end, split), 2, "no sense" },
+        { offsetof(struct rondo_verbs_end, is_send), 1, "its values are invalid" },
+        { offsetof(struct rondo_verbs_end, mtu), 0x80, "its values are invalid" },
+        { offsetof(struct rondo_verbs_end, lanes), 1, "its values are invalid" }, /* none */
+        { offsetof(struct rondo_verbs_end, lanes), 8, "its values are invalid" }, /* nine */
+        { offsetof(struct rondo_verbs_end, split), 2, "its values are invalid" },
         { offsetof(struct rondo_verbs_end, link_layer), 3, "Ethernet" },
     };
     uint8_t sender[RONDO_NET_HANDLE], receiver[RONDO_NET_HANDLE];
@@ -437,7 +437,7 @@ static void a_clear_to_send_that_makes_no_sense_ends_the_connection(void **state
                          i == 4 ? RONDO_SUCCESS : RONDO_REMOTE_ERROR);
         assert_null(request);
         if (i < 4) {
-            assert_says("clear-to-send that makes no sense");
+            assert_says("an invalid clear-to-send");
         }
         pair_close(&pair);
     }
