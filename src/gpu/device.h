@@ -2,8 +2,8 @@
  * A context's device: the private state of the GPU backend. Contract of the operations: comm/backend.h.
  *
  * Creation. The device is opened and its kernels are loaded before round "peers". Round "graphs" carries the
- * names of the ranks' device memory and the P2P modes between the GPUs of a node. Phase "p2p_check" checks these
- * modes, and round "p2p_modes" reports broken ones. Connections are copied to the device after "hello".
+ * names of the ranks' device memory and the P2P modes between the GPUs of a node. Phase "p2p_check" checks
+ * these modes, and round "p2p_modes" reports broken ones. Connections are copied to the device after "hello".
  *
  * Calls. A plan is built as for host memory and launched at once (kern/cuda/exec_cuda.h). Connections for its
  * sends and receives are made first, which waits for the peers. A thread of the communicator watches its
