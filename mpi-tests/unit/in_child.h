@@ -1,5 +1,4 @@
-/* For tests that do things a process cannot take back (limits, another user, death): they do them in a child.
- * After cmocka.h. */
+/* Run what a process cannot undo (limits, another user, death) in a child. Include it after cmocka.h. */
 #ifndef RONDO_TEST_IN_CHILD_H
 #define RONDO_TEST_IN_CHILD_H
 
@@ -12,7 +11,7 @@
 
 enum { SKIPPED = 77, NOBODY = 65534 };
 
-/* Run in a child; its exit code. */
+/* Run a function in a child. @return its exit code. */
 static inline int in_child(int (*function)(void *arg), void *arg)
 {
     int status;
@@ -27,7 +26,7 @@ static inline int in_child(int (*function)(void *arg), void *arg)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* @return 0: this process is nobody's now. */
+/* Become user nobody. @return 0 on success. */
 static inline int become_nobody(void)
 {
     return geteuid() != 0 || setresgid(NOBODY, NOBODY, NOBODY) != 0 || setresuid(NOBODY, NOBODY, NOBODY) != 0;

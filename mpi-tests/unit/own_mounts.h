@@ -1,5 +1,4 @@
-/* For tests that need a file system of their own: a mount namespace, as root or as anybody where the kernel
- * permits. */
+/* A mount namespace for tests that need a file system of their own, where the kernel permits it. */
 #ifndef RONDO_TEST_OWN_MOUNTS_H
 #define RONDO_TEST_OWN_MOUNTS_H
 
@@ -15,7 +14,7 @@ static inline int own_mounts_write(const char *path, const char *text)
     return (file && fclose(file) != 0) || failed ? -1 : 0;
 }
 
-/* In a user namespace in which this user is itself; without it files could not be made. */
+/* Map this user to itself in the new user namespace; otherwise it could not create files. */
 static inline int own_mounts_user(void)
 {
     char uids[64], gids[64];
@@ -29,8 +28,8 @@ static inline int own_mounts_user(void)
            own_mounts_write("/proc/self/gid_map", gids) != 0;
 }
 
-/* Put an empty tmpfs of 1 MiB on path, for this process (a forked child) and its children. @return 0, or not
- * 0 when that is not permitted. */
+/* Mount an empty tmpfs of 1 MiB on path, for this process (a forked child) and its children.
+ * @return 0, or another value if that is not permitted. */
 static inline int own_mounts_enter(const char *path)
 {
     if (unshare(CLONE_NEWNS) != 0 && own_mounts_user() != 0) {

@@ -1,4 +1,4 @@
-/* What an error of the library says. */
+/* Check the text of the last error. */
 #ifndef RONDO_UNIT_SAYS_H
 #define RONDO_UNIT_SAYS_H
 

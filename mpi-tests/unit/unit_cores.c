@@ -1,4 +1,4 @@
-/* base/cores.h: affinity, cgroup quotas (v1 and v2, from trees made here) and NUMA nodes; base/thread.h. */
+/* base/cores.h: affinity, and cgroup quotas (v1 and v2) from trees made here. base/thread.h. */
 #include <ftw.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -46,7 +46,7 @@ static int clean(void **state)
     return nftw(mount_point, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-static void quota_of_version_2_is_rounded_up(void **state)
+static void version_2_quota_is_rounded_up(void **state)
 {
     (void)state;
     put("/job/cpu.max", "150000 100000\n");
@@ -59,7 +59,7 @@ static void quota_of_version_2_is_rounded_up(void **state)
     assert_int_equal(rondo_cores_quota("0::/job\n", mount_point), 0);
 }
 
-static void the_least_quota_of_all_levels_counts(void **state)
+static void the_smallest_quota_of_all_levels_applies(void **state)
 {
     (void)state;
     put("/a/b/c/cpu.max", "max 100000\n");
@@ -70,8 +70,8 @@ static void the_least_quota_of_all_levels_counts(void **state)
     assert_int_equal(rondo_cores_quota("0::/a/b/c\n", mount_point), 1);
 }
 
-/* In a container the path is the host's, and the mount's root is the container's group. */
-static void a_path_that_is_not_here_falls_back_to_the_root(void **state)
+/* In a container the path is the host's, but the mount's root is the container's cgroup. */
+static void a_missing_path_falls_back_to_the_root(void **state)
 {
     (void)state;
     put("/cpu.max", "400000 100000\n");
@@ -80,7 +80,7 @@ static void a_path_that_is_not_here_falls_back_to_the_root(void **state)
     assert_int_equal(rondo_cores_quota("0::/\n", mount_point), 4);
 }
 
-static void quota_of_version_1_is_found_under_both_names(void **state)
+static void version_1_quota_is_found_under_both_names(void **state)
 {
     static const char text[] = "7:memory:/m\n4:cpu,cpuacct:/job\n3:cpuset:/s\n1:name=systemd:/\n0::/\n";
     (void)state;
@@ -94,7 +94,7 @@ static void quota_of_version_1_is_found_under_both_names(void **state)
     assert_int_equal(rondo_cores_quota("1:cpu:/job\n", mount_point), 1);
 }
 
-static void nonsense_is_no_limit(void **state)
+static void malformed_files_are_no_limit(void **state)
 {
     static const char *const memberships[] = { "",      "\n\n",          "0",          "0:", "0::", "::::",
                                                "1:cpu", "0::relative\n", "9:cpuset:/x" };
@@ -178,29 +178,7 @@ static void a_thread_is_bound_near_a_device(void **state)
     assert_int_equal(rondo_cores_count(&cores), 0);
 }
 
-static void numa_node_is_that_of_the_kernel(void **state)
-{
-    struct rondo_cores cores, none = { { 0 } };
-    char path[96];
-    int node;
-    (void)state;
-    rondo_cores_allowed(&cores);
-    node = rondo_cores_numa(&cores);
-    if (node >= 0) {
-        int core = 0;
-        while (!(cores.bits[core / 64] >> core % 64 & 1)) {
-            core++;
-        }
-        snprintf(path, sizeof path, "/sys/devices/system/node/node%d/cpu%d", node, core);
-        assert_int_equal(access(path, F_OK), 0);
-    } else {
-        assert_int_equal(node, -1);
-        assert_int_not_equal(access("/sys/devices/system/node/node0", F_OK), 0);
-    }
-    assert_int_equal(rondo_cores_numa(&none), -1);
-}
-
-static void cpuset_is_that_of_the_nearest_level_that_tells(void **state)
+static void the_nearest_level_with_a_cpuset_applies(void **state)
 {
     (void)state;
     struct rondo_cores cores;
@@ -219,7 +197,7 @@ static void cpuset_is_that_of_the_nearest_level_that_tells(void **state)
     assert_int_equal(rondo_cores_count(&cores), RONDO_MAX_CORES - 1000);
 }
 
-static void cpuset_of_version_1_is_found_under_both_names(void **state)
+static void version_1_cpuset_is_found_under_both_names(void **state)
 {
     (void)state;
     struct rondo_cores cores;
@@ -232,7 +210,7 @@ static void cpuset_of_version_1_is_found_under_both_names(void **state)
     assert_int_equal(rondo_cores_cpuset("4:cpu,cpuacct:/job\nnonsense\n", mount_point, &cores), 0);
 }
 
-/* The number of its launcher's cores, from a process that a shell starts which is bound to one core. */
+/* Start this program from a shell bound to one core, and return how many cores it finds for its launcher. */
 static int cores_of_launcher_through_a_shell(void)
 {
     char self[4096] = "", answer[32] = "";
@@ -261,7 +239,7 @@ static int cores_of_launcher_through_a_shell(void)
     return atoi(answer);
 }
 
-static void a_launchers_cores_are_not_those_it_left_to_its_children(void **state)
+static void launcher_cores_are_not_those_of_its_children(void **state)
 {
     (void)state;
     struct rondo_cores mine;
@@ -299,7 +277,7 @@ static void *look_at_itself(void *arg)
     return arg;
 }
 
-static void a_thread_of_the_library_leaves_signals_to_the_program(void **state)
+static void library_threads_leave_signals_to_the_program(void **state)
 {
     struct seen seen = { 0 };
     pthread_t thread;
@@ -324,19 +302,18 @@ int main(int argc, char **argv)
         return 0;
     }
     const struct CMUnitTest tests[] = {
-        TEST(quota_of_version_2_is_rounded_up),
-        TEST(the_least_quota_of_all_levels_counts),
-        TEST(a_path_that_is_not_here_falls_back_to_the_root),
-        TEST(quota_of_version_1_is_found_under_both_names),
-        TEST(nonsense_is_no_limit),
-        TEST(cpuset_is_that_of_the_nearest_level_that_tells),
-        TEST(cpuset_of_version_1_is_found_under_both_names),
-        TEST(a_launchers_cores_are_not_those_it_left_to_its_children),
+        TEST(version_2_quota_is_rounded_up),
+        TEST(the_smallest_quota_of_all_levels_applies),
+        TEST(a_missing_path_falls_back_to_the_root),
+        TEST(version_1_quota_is_found_under_both_names),
+        TEST(malformed_files_are_no_limit),
+        TEST(the_nearest_level_with_a_cpuset_applies),
+        TEST(version_1_cpuset_is_found_under_both_names),
+        TEST(launcher_cores_are_not_those_of_its_children),
         TEST(allowed_cores_follow_the_threads_affinity),
         TEST(sets_unite_and_count),
         TEST(a_thread_is_bound_near_a_device),
-        TEST(numa_node_is_that_of_the_kernel),
-        TEST(a_thread_of_the_library_leaves_signals_to_the_program),
+        TEST(library_threads_leave_signals_to_the_program),
     };
     return cmocka_run_group_tests(tests, make_mount, remove_mount);
 }

@@ -15,7 +15,7 @@ struct format {
     const char *name;
     int bits, mbits, bias;
     uint32_t max; /* code of the largest finite number */
-    int has_inf;  /* max + 1 is infinity, and what is above it is NaN; else max + 1 is NaN */
+    int has_inf;  /* max + 1 is infinity and larger codes are NaN; else max + 1 is NaN */
     float (*widen)(uint32_t code);
     uint32_t (*narrow)(float value);
 };
@@ -42,7 +42,7 @@ static int code_is_nan(const struct format *f, uint32_t code)
     return (code & (sign_bit(f) - 1)) > f->max + (uint32_t)f->has_inf;
 }
 
-/* The number that a code stands for. */
+/* The value of a code. */
 static double decode(const struct format *f, uint32_t code)
 {
     uint32_t mag = code & (sign_bit(f) - 1);
@@ -62,7 +62,7 @@ static double decode(const struct format *f, uint32_t code)
 }
 
 /* The nearest code, ties to even: the step between codes at a value is a power of two, and rint() rounds
- * multiples of it. NaN: not asked. */
+ * multiples of it. Not for NaN. */
 static uint32_t encode(const struct format *f, float value)
 {
     uint32_t sign = signbit(value) ? sign_bit(f) : 0;
@@ -97,7 +97,7 @@ static void expect_narrow(const struct format *f, uint32_t bits)
     }
 }
 
-static void every_code_widens_to_its_number(void **state)
+static void every_code_widens_to_its_value(void **state)
 {
     (void)state;
     for (size_t i = 0; i < RONDO_COUNTOF(formats); i++) {
@@ -128,8 +128,7 @@ static void every_code_survives_the_round_trip(void **state)
     }
 }
 
-/* The places where rounding changes its mind: each number, each midpoint of two neighbours, and the floats
- * beside them. */
+/* Where rounding changes: each value, each midpoint of two neighbours, and the floats next to them. */
 static void ties_go_to_even_and_neighbours_do_not(void **state)
 {
     (void)state;
@@ -201,7 +200,7 @@ static void nan_keeps_sign_and_upper_payload(void **state)
 }
 
 #ifdef __FLT16_MANT_DIG__
-static void half_agrees_with_the_compilers(void **state)
+static void f16_agrees_with_the_compilers_Float16(void **state)
 {
     uint64_t seed = 7;
     (void)state;
@@ -225,7 +224,7 @@ static void half_agrees_with_the_compilers(void **state)
     }
 }
 #else
-static void half_agrees_with_the_compilers(void **state)
+static void f16_agrees_with_the_compilers_Float16(void **state)
 {
     (void)state;
     print_message("skipped: this compiler has no _Float16\n");
@@ -234,7 +233,7 @@ static void half_agrees_with_the_compilers(void **state)
 #endif
 
 #ifdef __SSE__
-static void flushing_subnormals_changes_nothing(void **state)
+static void flush_to_zero_mode_changes_nothing(void **state)
 {
     unsigned saved = _mm_getcsr();
     (void)state;
@@ -254,7 +253,7 @@ static void flushing_subnormals_changes_nothing(void **state)
     }
 }
 #else
-static void flushing_subnormals_changes_nothing(void **state)
+static void flush_to_zero_mode_changes_nothing(void **state)
 {
     (void)state;
     print_message("skipped: no SSE control register on this machine\n");
@@ -265,14 +264,14 @@ static void flushing_subnormals_changes_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_code_widens_to_its_number),
+        cmocka_unit_test(every_code_widens_to_its_value),
         cmocka_unit_test(every_code_survives_the_round_trip),
         cmocka_unit_test(ties_go_to_even_and_neighbours_do_not),
         cmocka_unit_test(too_large_becomes_infinity_or_the_nan_of_e4m3),
         cmocka_unit_test(millions_of_patterns_match_the_reference),
         cmocka_unit_test(nan_keeps_sign_and_upper_payload),
-        cmocka_unit_test(half_agrees_with_the_compilers),
-        cmocka_unit_test(flushing_subnormals_changes_nothing),
+        cmocka_unit_test(f16_agrees_with_the_compilers_Float16),
+        cmocka_unit_test(flush_to_zero_mode_changes_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,4 @@
-/* base/heap.h: blocks that never overlap, what lies where, registrations, and segments as other processes see
- * them. */
+/* base/heap.h: blocks, finding the region of an address, registrations, and segments mapped by peers. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -50,8 +49,7 @@ struct held {
     size_t bytes;
 };
 
-/* Blocks of all sizes come and go in a random order: each holds what was written into it, whatever its
- * neighbours do, and begins with zeros. */
+/* Allocate and free blocks of all sizes in a random order: each starts zeroed and keeps what was written. */
 static int churn(uint64_t seed)
 {
     struct held held[NBLOCKS] = { { 0 } };
@@ -90,7 +88,7 @@ static void blocks_never_overlap(void **state)
 
 static void *churn_main(void *arg) { return churn((uintptr_t)arg) == 0 ? NULL : arg; }
 
-static void threads_share_the_heap(void **state)
+static void threads_may_share_the_heap(void **state)
 {
     pthread_t id[NTHREADS];
     (void)state;
@@ -104,8 +102,8 @@ static void threads_share_the_heap(void **state)
     }
 }
 
-/* What is free is of nobody; what is not the beginning of a block cannot be freed. */
-static void only_blocks_are_freed_and_once(void **state)
+/* Freed memory has no region, and only the beginning of a block can be freed. */
+static void only_a_block_can_be_freed_and_only_once(void **state)
 {
     uint8_t *a = alloc(1000), *b = alloc(100);
     int local;
@@ -118,13 +116,13 @@ static void only_blocks_are_freed_and_once(void **state)
     assert_int_equal(rondo_heap_alloc((void **)&a, (size_t)PTRDIFF_MAX), RONDO_INVALID_ARGUMENT);
 }
 
-/* Segments that are empty go, but for one; no descriptor is left with them. */
-static void empty_segments_go(void **state)
+/* All empty segments but one are unmapped, and their descriptors closed. */
+static void empty_segments_are_unmapped_except_one(void **state)
 {
     uint8_t *at[4];
     int before;
     (void)state;
-    give(alloc(1)); /* the one that stays */
+    give(alloc(1)); /* the segment that stays */
     before = count_fds();
     for (int i = 0; i < 4; i++) {
         at[i] = alloc((size_t)100 * MIB);
@@ -145,7 +143,7 @@ static struct rondo_region region_of(const void *ptr, size_t bytes)
     return region;
 }
 
-static void a_block_is_found_from_any_place_in_it(void **state)
+static void a_block_is_found_from_any_address_in_it(void **state)
 {
     uint8_t *a = alloc(10000), *b = alloc(5 * MIB);
     uint64_t id = region_of(a, 1).id, epoch = rondo_region_epoch();
@@ -164,13 +162,13 @@ static void a_block_is_found_from_any_place_in_it(void **state)
     assert_true(rondo_region_epoch() != epoch);
     assert_int_equal(region_of(a, 1).id, 0);
     a = alloc(10000);
-    assert_true(region_of(a, 1).id != id); /* the same place, but not the same memory */
+    assert_true(region_of(a, 1).id != id); /* the same address, but another block */
     give(a);
     give(b);
     assert_int_equal(region_of(b, 1).id, 0);
 }
 
-/* Ranges that overlap, lie in one another, or are the same: what covers is found, whichever was first. */
+/* Ranges may overlap, contain one another or be equal: one that covers the address is found in any order. */
 static void registrations_may_overlap(void **state)
 {
     static uint8_t memory[1000];
@@ -200,7 +198,7 @@ static void registrations_may_overlap(void **state)
     }
 }
 
-static void registrations_are_counted(void **state)
+static void registrations_are_reference_counted(void **state)
 {
     static uint8_t memory[100];
     uint64_t first, second;
@@ -215,7 +213,7 @@ static void registrations_are_counted(void **state)
     assert_int_equal(region_of(memory, 100).id, 0);
 }
 
-/* Pages in use of the file behind a segment. */
+/* Count the pages in use of the file behind a segment. */
 static long long used_of(uint64_t segment)
 {
     struct rondo_segment_note note;
@@ -227,7 +225,7 @@ static long long used_of(uint64_t segment)
     return st.st_blocks;
 }
 
-static void pages_go_back_when_a_block_is_freed(void **state)
+static void freeing_a_block_returns_its_pages(void **state)
 {
     uint8_t *keep = alloc(100), *large = alloc(8 * MIB);
     uint64_t segment = region_of(keep, 1).segment;
@@ -242,7 +240,7 @@ static void pages_go_back_when_a_block_is_freed(void **state)
     give(keep);
 }
 
-static void a_limit_is_an_error(void **state)
+static void reaching_a_memory_limit_is_an_error(void **state)
 {
     struct rlimit old, low = { 0 };
     void *ptr = NULL;
@@ -267,8 +265,8 @@ struct talk {
 static int hear(int fd, void *data, size_t bytes) { return read(fd, data, bytes) == (ssize_t)bytes; }
 static int say(int fd, const void *data, size_t bytes) { return write(fd, data, bytes) == (ssize_t)bytes; }
 
-/* A peer: maps twice, looks, writes, and looks again when the block, then the segment, is gone. Its exit code
- * is the line that went wrong. */
+/* A peer maps a block twice, reads, writes, and reads again after the block, then the segment, was freed. Its
+ * exit code is the line that failed. */
 #define EXPECT(condition)              \
     do {                               \
         if (!(condition)) {            \
@@ -292,7 +290,7 @@ static int peer_main(void *arg)
     EXPECT(strcmp((char *)base + offset, "from the owner") == 0);
     snprintf((char *)base + offset, 32, "from the peer");
     EXPECT(say(talk->out, &word, 1) &&
-           hear(talk->in, &word, 1)); /* the block is freed, and another one is in its place */
+           hear(talk->in, &word, 1)); /* the block is freed, and another one took its place */
     EXPECT(rondo_segment_alive(note.id) && base[offset] == 0);
     EXPECT(say(talk->out, &word, 1) && hear(talk->in, &word, 1)); /* the segment has ended */
     EXPECT(!rondo_segment_alive(note.id) && is_all(base, 0, bytes));
@@ -319,11 +317,11 @@ static void peer_sees_what_lives(int serve)
     peer.in = to[0];
     peer.out = from[1];
     fflush(NULL);
-    child = fork(); /* before there is a segment: it has none of its own */
+    child = fork(); /* before there is a segment, so that the child has none */
     if (child == 0) {
         _exit(peer_main(&peer));
     }
-    stays = alloc((size_t)70 * MIB); /* the empty segment that is kept is another one */
+    stays = alloc((size_t)70 * MIB); /* so that another empty segment is kept */
     at = alloc((size_t)80 * MIB);
     snprintf((char *)at, 32, "from the owner");
     region = region_of(at, 100);
@@ -350,13 +348,13 @@ static void peer_sees_what_lives(int serve)
     }
 }
 
-static void a_peer_sees_what_lives_and_nothing_else(void **state)
+static void a_peer_can_map_live_blocks_only(void **state)
 {
     (void)state;
     peer_sees_what_lives(0);
 }
 
-static void a_peer_asks_over_a_socket(void **state)
+static void a_peer_can_map_blocks_over_a_socket(void **state)
 {
     (void)state;
     peer_sees_what_lives(1);
@@ -365,17 +363,17 @@ static void a_peer_asks_over_a_socket(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_peer_sees_what_lives_and_nothing_else), /* first: the children have no segments */
-        cmocka_unit_test(a_peer_asks_over_a_socket),
+        cmocka_unit_test(a_peer_can_map_live_blocks_only), /* first: the children have no segments */
+        cmocka_unit_test(a_peer_can_map_blocks_over_a_socket),
         cmocka_unit_test(blocks_never_overlap),
-        cmocka_unit_test(threads_share_the_heap),
-        cmocka_unit_test(only_blocks_are_freed_and_once),
-        cmocka_unit_test(empty_segments_go),
-        cmocka_unit_test(a_block_is_found_from_any_place_in_it),
+        cmocka_unit_test(threads_may_share_the_heap),
+        cmocka_unit_test(only_a_block_can_be_freed_and_only_once),
+        cmocka_unit_test(empty_segments_are_unmapped_except_one),
+        cmocka_unit_test(a_block_is_found_from_any_address_in_it),
         cmocka_unit_test(registrations_may_overlap),
-        cmocka_unit_test(registrations_are_counted),
-        cmocka_unit_test(pages_go_back_when_a_block_is_freed),
-        cmocka_unit_test(a_limit_is_an_error),
+        cmocka_unit_test(registrations_are_reference_counted),
+        cmocka_unit_test(freeing_a_block_returns_its_pages),
+        cmocka_unit_test(reaching_a_memory_limit_is_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

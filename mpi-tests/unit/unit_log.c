@@ -28,7 +28,7 @@ static void configure(const char *level, const char *subsys, const char *file)
 static int reset(void **state)
 {
     (void)state;
-    configure("TRACE", "ALL", ""); /* closes it */
+    configure("TRACE", "ALL", ""); /* closes the file */
     unlink(log_file);
     configure("TRACE", "ALL", log_file);
     return 0;
@@ -66,7 +66,7 @@ static void a_line_names_host_process_thread_rank_and_level(void **state)
 static int evaluated;
 static int evaluate(void) { return ++evaluated; }
 
-static void what_is_off_is_neither_printed_nor_evaluated(void **state)
+static void disabled_lines_are_neither_printed_nor_evaluated(void **state)
 {
     (void)state;
     configure("INFO", "NET,COLL", log_file);
@@ -109,7 +109,7 @@ static void subsystems_add_remove_and_invert(void **state)
     }
 }
 
-static void file_names_take_host_and_pid_and_are_private(void **state)
+static void file_names_expand_host_and_pid_and_files_are_private(void **state)
 {
     char pattern[128], path[256];
     struct stat st;
@@ -124,7 +124,7 @@ static void file_names_take_host_and_pid_and_are_private(void **state)
     unlink(path);
 }
 
-static void links_and_pipes_are_refused_and_the_log_goes_on(void **state)
+static void links_and_pipes_are_refused_and_logging_continues(void **state)
 {
     char link_path[128], fifo_path[128];
     (void)state;
@@ -182,14 +182,14 @@ static void write_threads(int first)
     }
 }
 
-/* Two processes of four threads into one file: every line whole, every line there, each writer's in order. */
+/* Two processes of four threads write one file: no line is torn or lost, and each writer's are in order. */
 static void lines_of_threads_and_processes_stay_whole(void **state)
 {
     int next[2 * WRITERS] = { 0 }, lines = 0, status;
     char *text, *line, *more;
     pid_t child = fork();
     (void)state;
-    if (child == 0) { /* with a descriptor and a position of its own */
+    if (child == 0) { /* has its own descriptor and file position */
         configure("TRACE", "ALL", "");
         configure("TRACE", "ALL", log_file);
         write_threads(WRITERS);
@@ -237,10 +237,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_line_names_host_process_thread_rank_and_level),
-        TEST(what_is_off_is_neither_printed_nor_evaluated),
+        TEST(disabled_lines_are_neither_printed_nor_evaluated),
         TEST(subsystems_add_remove_and_invert),
-        TEST(file_names_take_host_and_pid_and_are_private),
-        TEST(links_and_pipes_are_refused_and_the_log_goes_on),
+        TEST(file_names_expand_host_and_pid_and_files_are_private),
+        TEST(links_and_pipes_are_refused_and_logging_continues),
         TEST(text_cannot_forge_lines_and_long_ones_are_cut),
         TEST(lines_of_threads_and_processes_stay_whole),
     };

@@ -9,7 +9,7 @@
 #include "base/array.h"
 #include "base/mem.h"
 
-/* Memory that was full of dirt and freed comes back: many pieces, so that some are reused. */
+/* Pieces are filled before they are freed, and there are many, so that the allocator reuses some. */
 static void memory_is_zeroed_and_line_aligned(void **state)
 {
     (void)state;
@@ -33,7 +33,7 @@ static void memory_is_zeroed_and_line_aligned(void **state)
     }
 }
 
-static void nothing_is_a_pointer_of_its_own(void **state)
+static void zero_bytes_are_a_unique_pointer(void **state)
 {
     char *a = NULL, *b = NULL;
     (void)state;
@@ -47,7 +47,7 @@ static void nothing_is_a_pointer_of_its_own(void **state)
     rondo_free(NULL);
 }
 
-static void sizes_that_overflow_are_errors_and_leave_the_pointer(void **state)
+static void overflowing_sizes_are_errors_and_keep_the_pointer(void **state)
 {
     char here, *ptr = &here;
     (void)state;
@@ -64,7 +64,7 @@ enum { SANITIZED = 1 };
 enum { SANITIZED = 0 };
 #endif
 
-static void no_memory_is_an_error_that_says_for_what(void **state)
+static void out_of_memory_is_an_error_that_names_the_purpose(void **state)
 {
     char here, *ptr = &here;
     (void)state;
@@ -78,7 +78,7 @@ static void no_memory_is_an_error_that_says_for_what(void **state)
     assert_non_null(strstr(rondo_error_text(), "slots: no memory for 1152921504606846976 bytes"));
 }
 
-static void an_array_grows_keeps_its_elements_and_is_zero_behind_them(void **state)
+static void an_array_keeps_its_elements_and_its_new_memory_is_zero(void **state)
 {
     int *number = NULL, n = 0, capacity = 0, moved = 0;
     (void)state;
@@ -102,7 +102,7 @@ static void an_array_grows_keeps_its_elements_and_is_zero_behind_them(void **sta
     rondo_free(number);
 }
 
-static void an_array_that_cannot_grow_stays_as_it_was(void **state)
+static void an_array_that_cannot_grow_is_unchanged(void **state)
 {
     char here, *text = &here;
     int64_t need = (int64_t)INT_MAX + 1;
@@ -155,11 +155,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_is_zeroed_and_line_aligned),
-        cmocka_unit_test(nothing_is_a_pointer_of_its_own),
-        cmocka_unit_test(sizes_that_overflow_are_errors_and_leave_the_pointer),
-        cmocka_unit_test(no_memory_is_an_error_that_says_for_what),
-        cmocka_unit_test(an_array_grows_keeps_its_elements_and_is_zero_behind_them),
-        cmocka_unit_test(an_array_that_cannot_grow_stays_as_it_was),
+        cmocka_unit_test(zero_bytes_are_a_unique_pointer),
+        cmocka_unit_test(overflowing_sizes_are_errors_and_keep_the_pointer),
+        cmocka_unit_test(out_of_memory_is_an_error_that_names_the_purpose),
+        cmocka_unit_test(an_array_keeps_its_elements_and_its_new_memory_is_zero),
+        cmocka_unit_test(an_array_that_cannot_grow_is_unchanged),
         cmocka_unit_test(hash_depends_on_every_bit_and_on_the_seed),
         cmocka_unit_test(random_bytes_fill_everything_and_differ),
     };

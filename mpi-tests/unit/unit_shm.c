@@ -1,4 +1,4 @@
-/* base/shm.h: segments between processes, records that lie, full file systems, and what is left behind. */
+/* base/shm.h: segments between processes, false records, full file systems, and leaks. */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -22,7 +22,7 @@ enum { MIB = 1 << 20 };
 static const enum rondo_shm_mode modes[] = { RONDO_SHM_MODE_MEMFD, RONDO_SHM_MODE_SOCKET,
                                              RONDO_SHM_MODE_FILE };
 
-/* Other programs have files in /dev/shm too: ask for the one. */
+/* Look for this file only: other programs have files in /dev/shm, too. */
 static int file_exists(const struct rondo_shm_name *name)
 {
     char path[96];
@@ -30,7 +30,7 @@ static int file_exists(const struct rondo_shm_name *name)
     return access(path, F_OK) == 0;
 }
 
-/* Segments, and address space that was reserved for them: threads and sanitizers leave such as well. */
+/* Count mappings of segments and of reserved addresses; threads and sanitizers make some, too. */
 static int count_maps(int only_segments)
 {
     char line[512];
@@ -45,7 +45,7 @@ static int count_maps(int only_segments)
     return n;
 }
 
-static void modes_are_the_values_of_the_parameter(void **state)
+static void modes_are_the_values_of_RONDO_SHM_MODE(void **state)
 {
     struct rondo_param_info info;
     char names[64] = "";
@@ -60,7 +60,7 @@ static void modes_are_the_values_of_the_parameter(void **state)
     assert_null(rondo_shm_mode_name(-1));
 }
 
-/* The peer: sees the creator's byte, answers in the last one. */
+/* The peer sees the creator's byte and answers in the last one. */
 static int peer_of(void *arg)
 {
     const struct rondo_shm_name *name = arg;
@@ -74,7 +74,7 @@ static int peer_of(void *arg)
     return 0;
 }
 
-static void a_peer_shares_the_creators_bytes(void **state)
+static void a_peer_sees_the_creators_bytes(void **state)
 {
     static const size_t sizes[] = { 1, 4096, 100000, 2 * MIB, 5 * MIB + 1 };
     (void)state;
@@ -97,14 +97,14 @@ static void a_peer_shares_the_creators_bytes(void **state)
     }
 }
 
-static void auto_is_a_memfd_where_there_is_one(void **state)
+static void auto_is_a_memfd_where_available(void **state)
 {
     struct rondo_shm shm;
     (void)state;
     assert_int_equal(rondo_shm_create(&shm, 4096, RONDO_SHM_MODE_AUTO), RONDO_SUCCESS);
     assert_int_equal(shm.name.mode, RONDO_SHM_MODE_MEMFD);
     assert_int_equal(fcntl(shm.fd, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
-    /* A peer cannot take the pages from under us. */
+    /* A peer cannot truncate the segment. */
     assert_int_equal(ftruncate(shm.fd, 0), -1);
     rondo_shm_close(&shm);
 }
@@ -128,7 +128,7 @@ static void nothing_is_reserved_before_reserve(void **state)
     }
 }
 
-static void a_file_is_private_and_goes_when_unlinked(void **state)
+static void a_file_is_private_and_disappears_when_unlinked(void **state)
 {
     struct rondo_shm shm, peer;
     struct rondo_shm_name name;
@@ -146,7 +146,7 @@ static void a_file_is_private_and_goes_when_unlinked(void **state)
     assert_false(file_exists(&name));
     assert_false(rondo_shm_can_open(&name));
     shm.base[5] = 5;
-    assert_int_equal(peer.base[5], 5); /* the mappings stay, and so does reserve */
+    assert_int_equal(peer.base[5], 5); /* mappings and reserve still work */
     assert_int_equal(rondo_shm_reserve(&shm, 0, 4096), RONDO_SUCCESS);
     rondo_shm_close(&peer);
     rondo_shm_close(&shm);
@@ -155,9 +155,9 @@ static void a_file_is_private_and_goes_when_unlinked(void **state)
     name = shm.name;
     assert_int_equal(rondo_shm_open(&peer, &name), RONDO_SUCCESS);
     rondo_shm_close(&peer);
-    assert_true(file_exists(&name)); /* a peer's close is not the end of it */
+    assert_true(file_exists(&name)); /* a peer's close does not remove it */
     rondo_shm_close(&shm);
-    assert_false(file_exists(&name)); /* the creator's is */
+    assert_false(file_exists(&name)); /* the creator's does */
 }
 
 static void refuse(const struct rondo_shm_name *name, const char *because)
@@ -171,7 +171,7 @@ static void refuse(const struct rondo_shm_name *name, const char *because)
     }
 }
 
-static void records_that_lie_are_refused(void **state)
+static void false_records_are_refused(void **state)
 {
     struct rondo_shm shm;
     int fds = count_fds();
@@ -199,7 +199,7 @@ static void records_that_lie_are_refused(void **state)
     assert_int_equal(count_fds(), fds);
 }
 
-static void names_that_nobody_makes_are_refused(void **state)
+static void malformed_names_are_refused(void **state)
 {
     static const char *const paths[] = { "",
                                          "/rondo-",
@@ -246,7 +246,7 @@ static void a_link_in_place_of_a_file_is_refused(void **state)
     close(fd);
 }
 
-static void a_number_that_now_is_a_pipe_does_not_block(void **state)
+static void a_descriptor_that_became_a_pipe_does_not_block(void **state)
 {
     struct rondo_shm_name name = { .mode = RONDO_SHM_MODE_MEMFD, .pid = getpid(), .size = 4096 };
     int pipes[2];
@@ -264,7 +264,7 @@ static void a_number_that_now_is_a_pipe_does_not_block(void **state)
 
 static int open_as_nobody(void *arg) { return become_nobody() ? SKIPPED : rondo_shm_can_open(arg); }
 
-static void another_user_cannot_open(void **state)
+static void another_user_cannot_open_a_segment(void **state)
 {
     struct rondo_shm shm;
     (void)state;
@@ -281,7 +281,7 @@ static void another_user_cannot_open(void **state)
     }
 }
 
-/* Send the name of a segment of nobody's, and keep it until the reader closes. */
+/* As user nobody: send the name of a segment, and keep the segment until the reader closes. */
 static int create_as_nobody(enum rondo_shm_mode mode, int to, int until)
 {
     struct rondo_shm shm;
@@ -298,7 +298,7 @@ static int create_as_nobody(enum rondo_shm_mode mode, int to, int until)
     return 0;
 }
 
-/* Root could open what anybody has put there. @return the creator's exit code. */
+/* Root can open any user's file, and must refuse it. @return the creator's exit code. */
 static int refuse_nobodys(enum rondo_shm_mode mode)
 {
     struct rondo_shm_name name;
@@ -365,7 +365,7 @@ static void cycles_leak_no_descriptor_mapping_or_file(void **state)
     }
 }
 
-static void close_of_a_zeroed_struct_closes_nothing(void **state)
+static void closing_a_zeroed_struct_closes_nothing(void **state)
 {
     struct rondo_shm shm = { 0 };
     int fds = count_fds();
@@ -417,7 +417,7 @@ static void impossible_sizes_are_errors(void **state)
     assert_int_equal(shm.fd, -2); /* untouched */
 }
 
-/* Under a limit of file sizes, growing a file would be a signal. */
+/* Under a limit on file sizes, growing a file would raise a signal. */
 static int create_under_file_limit(void *arg)
 {
     struct rlimit limit = { MIB, MIB };
@@ -448,7 +448,7 @@ static int create_without_descriptors(void *arg)
     return !strstr(rondo_error_text(), "raise ulimit -n");
 }
 
-static void limits_of_the_process_are_named(void **state)
+static void errors_name_the_process_limit_that_was_hit(void **state)
 {
     (void)state;
     assert_int_equal(in_child(create_under_file_limit, NULL), 0);
@@ -457,8 +457,7 @@ static void limits_of_the_process_are_named(void **state)
     }
 }
 
-/* A /dev/shm of 1 MiB: what fits is reserved, what does not is an error, and touching what was reserved is no
- * SIGBUS. */
+/* With a /dev/shm of 1 MiB, reserving more is an error, and touching reserved pages raises no SIGBUS. */
 static int with_a_small_dev_shm(void *arg)
 {
     struct rondo_shm shm;
@@ -496,22 +495,22 @@ static void a_full_dev_shm_is_an_error_with_needed_and_free(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(modes_are_the_values_of_the_parameter),
-        cmocka_unit_test(a_peer_shares_the_creators_bytes),
-        cmocka_unit_test(auto_is_a_memfd_where_there_is_one),
+        cmocka_unit_test(modes_are_the_values_of_RONDO_SHM_MODE),
+        cmocka_unit_test(a_peer_sees_the_creators_bytes),
+        cmocka_unit_test(auto_is_a_memfd_where_available),
         cmocka_unit_test(nothing_is_reserved_before_reserve),
-        cmocka_unit_test(a_file_is_private_and_goes_when_unlinked),
-        cmocka_unit_test(records_that_lie_are_refused),
-        cmocka_unit_test(names_that_nobody_makes_are_refused),
+        cmocka_unit_test(a_file_is_private_and_disappears_when_unlinked),
+        cmocka_unit_test(false_records_are_refused),
+        cmocka_unit_test(malformed_names_are_refused),
         cmocka_unit_test(a_link_in_place_of_a_file_is_refused),
-        cmocka_unit_test(a_number_that_now_is_a_pipe_does_not_block),
-        cmocka_unit_test(another_user_cannot_open),
+        cmocka_unit_test(a_descriptor_that_became_a_pipe_does_not_block),
+        cmocka_unit_test(another_user_cannot_open_a_segment),
         cmocka_unit_test(a_segment_of_another_user_is_refused),
         cmocka_unit_test(cycles_leak_no_descriptor_mapping_or_file),
-        cmocka_unit_test(close_of_a_zeroed_struct_closes_nothing),
+        cmocka_unit_test(closing_a_zeroed_struct_closes_nothing),
         cmocka_unit_test(a_killed_process_leaves_nothing),
         cmocka_unit_test(impossible_sizes_are_errors),
-        cmocka_unit_test(limits_of_the_process_are_named),
+        cmocka_unit_test(errors_name_the_process_limit_that_was_hit),
         cmocka_unit_test(a_full_dev_shm_is_an_error_with_needed_and_free),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,4 @@
-/* base/shm_socket.h: who gets a descriptor and who does not, owners that died or are silent, one thread that
- * comes and goes, and nothing left behind. */
+/* base/shm_socket.h: who gets a descriptor, dead and silent owners, the life of the thread, and leaks. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -27,12 +26,12 @@
 enum { WAIT_MS = 10000, SHORT_MS = 100, OPENERS = 8, OPENS = 25 };
 
 #ifdef __SANITIZE_THREAD__
-/* It has a thread of its own, and would end children that start another. */
+/* ThreadSanitizer has a thread of its own, and ends children that start another. */
 const char *__tsan_default_options(void);
 const char *__tsan_default_options(void) { return "die_after_fork=0"; }
 #endif
 
-/* How many threads share memory; status: what /proc has of one of them. */
+/* Count the threads that share memory; status: the text of /proc/.../status for one of them. */
 static int count_servers(char *status, size_t size)
 {
     struct dirent *entry;
@@ -57,7 +56,7 @@ static int count_servers(char *status, size_t size)
     return n;
 }
 
-/* A thread that was joined may be listed a moment longer. */
+/* A joined thread may stay listed for a moment. */
 static void assert_servers(int expected)
 {
     int64_t late = rondo_now_ns() + INT64_C(2000000000);
@@ -79,7 +78,7 @@ static void assert_refused(const struct rondo_shm_name *name, const char *becaus
     }
 }
 
-static void one_thread_without_signals_serves_all_segments_and_ends_with_the_last(void **state)
+static void one_thread_serves_all_segments_and_ends_with_the_last(void **state)
 {
     struct rondo_shm shm[3], peer;
     struct rondo_shm_name last;
@@ -132,7 +131,7 @@ static void *open_many(void *arg)
     return NULL;
 }
 
-static void threads_create_open_and_close_at_once(void **state)
+static void threads_may_create_open_and_close_concurrently(void **state)
 {
     struct rondo_shm shm;
     pthread_t thread[OPENERS];
@@ -163,7 +162,7 @@ static int can_open_both(void *arg)
     return rondo_shm_can_open(&shm[0].name) | rondo_shm_can_open(&shm[1].name) << 1;
 }
 
-/* @return what a peer can open of such a process: 1 a memfd, 2 a socket segment. */
+/* @return what a peer can open: 1: the memfd, 2: the socket segment. */
 static int be_closed(void *arg)
 {
     struct rondo_shm shm[2];
@@ -193,7 +192,7 @@ static int create_and_die(void *arg)
     return 1;
 }
 
-static void an_owner_that_died_is_named_at_once(void **state)
+static void an_error_names_a_dead_owner_at_once(void **state)
 {
     struct rondo_shm_name name;
     int pipes[2];
@@ -212,8 +211,8 @@ static void hold_what_is_inherited(void *arg)
     (void)!read(*(int *)arg, &end, 1);
 }
 
-/* A forked child has the socket too, and nobody who answers. */
-static void a_forked_child_keeps_nobody_waiting(void **state)
+/* A forked child inherits the socket, but no thread that answers. */
+static void a_forked_child_blocks_no_client(void **state)
 {
     struct rondo_shm shm;
     struct rondo_shm_name name;
@@ -241,7 +240,7 @@ static int close_inherited(void *arg)
 {
     int fds = count_fds();
     rondo_shm_close(arg);
-#ifndef __SANITIZE_THREAD__ /* which takes a new thread for the parent's */
+#ifndef __SANITIZE_THREAD__ /* it takes a new thread for the parent's */
     struct rondo_shm own;
     if (rondo_shm_create(&own, 4096, RONDO_SHM_MODE_SOCKET) != RONDO_SUCCESS ||
         !rondo_shm_can_open(&own.name)) {
@@ -253,7 +252,7 @@ static int close_inherited(void *arg)
     return count_fds() != fds - 1;
 }
 
-static void a_forked_child_leaves_its_parents_segment_alone(void **state)
+static void a_forked_child_does_not_touch_its_parents_segment(void **state)
 {
     struct rondo_shm shm;
     (void)state;
@@ -263,7 +262,7 @@ static void a_forked_child_leaves_its_parents_segment_alone(void **state)
     rondo_shm_close(&shm);
 }
 
-/* ---- strange owners ---- */
+/* ---- misbehaving owners ---- */
 
 static void address_of(char *text, size_t size, struct sockaddr_un *un, socklen_t *bytes)
 {
@@ -308,7 +307,7 @@ static void assert_no_descriptor(const char *address, int timeout_ms, const char
     assert_int_equal(count_fds(), fds);
 }
 
-static void a_silent_owner_is_waited_for_no_longer_than_said(void **state)
+static void waiting_for_a_silent_owner_has_a_limit(void **state)
 {
     char address[64];
     int fd = listen_at(address, sizeof address, 0);
@@ -317,15 +316,14 @@ static void a_silent_owner_is_waited_for_no_longer_than_said(void **state)
     assert_no_descriptor(address, SHORT_MS, "does not answer; is it stopped?");
     took = (rondo_now_ns() - start) / 1000000;
     assert_in_range(took, SHORT_MS, 5000);
-    assert_no_descriptor(address, SHORT_MS,
-                         "too many ask"); /* one waits already: more than its queue holds */
+    assert_no_descriptor(address, SHORT_MS, "too many ask"); /* one waits already, which fills its queue */
     close(fd);
     assert_no_descriptor(address, WAIT_MS, "nobody offers it there");
     assert_no_descriptor("/rondo", WAIT_MS, "");
     assert_no_descriptor("", WAIT_MS, "");
 }
 
-/* What a strange owner answers. */
+/* The answer of a misbehaving owner. */
 struct answer {
     int listener, bytes, ndescriptors;
     int32_t error;
@@ -356,7 +354,7 @@ static void *answer_once(void *arg)
     return NULL;
 }
 
-static void strange_answers_give_no_descriptor(void **state)
+static void malformed_answers_give_no_descriptor(void **state)
 {
     static const struct {
         int bytes;
@@ -385,7 +383,7 @@ static void strange_answers_give_no_descriptor(void **state)
     close(answer.listener);
 }
 
-static void of_two_descriptors_none_stays(void **state)
+static void an_answer_with_two_descriptors_leaks_none(void **state)
 {
     char address[64];
     const char *why = "";
@@ -405,7 +403,7 @@ static void of_two_descriptors_none_stays(void **state)
     assert_int_equal(count_fds(), fds);
 }
 
-static void an_address_is_offered_once(void **state)
+static void an_address_can_be_offered_once(void **state)
 {
     char address[64];
     int fds = count_fds(), fd = listen_at(address, sizeof address, 8);
@@ -424,7 +422,7 @@ static void an_address_is_offered_once(void **state)
 
 /* ---- clients ---- */
 
-/* What nobody gets from root, whatever nobody's own library would check. */
+/* User nobody asks root's socket directly, without the checks of the library. */
 static int ask_as_nobody(void *arg)
 {
     const struct rondo_shm *shm = arg;
@@ -446,7 +444,7 @@ static int ask_as_nobody(void *arg)
     return rondo_shm_receive(shm->name.path, WAIT_MS, &why) != -1 || !strstr(why, "another user");
 }
 
-static void another_user_gets_a_refusal_and_no_descriptor(void **state)
+static void another_user_is_refused(void **state)
 {
     struct rondo_shm shm;
     int code;
@@ -461,7 +459,7 @@ static void another_user_gets_a_refusal_and_no_descriptor(void **state)
     assert_int_equal(code, 0);
 }
 
-static void clients_that_say_and_read_nothing_disturb_nobody(void **state)
+static void silent_clients_do_not_disturb_others(void **state)
 {
     struct rondo_shm shm;
     int client[20], fds = count_fds();
@@ -525,7 +523,7 @@ static int open_with_few_descriptors(void *arg)
     struct rondo_shm shm;
     int first = next_fd();
     for (int spare = 0; spare < 2; spare++) {
-        limit_files(first + spare); /* none for a socket; none for what it brings */
+        limit_files(first + spare); /* too few for a socket, or for the descriptor it brings */
         if (rondo_shm_open(&shm, name) != RONDO_SYSTEM_ERROR || !strstr(rondo_error_text(), "ulimit -n")) {
             return 1;
         }
@@ -538,7 +536,7 @@ static int open_with_few_descriptors(void *arg)
     return rondo_shm_open(&shm, name) != RONDO_SUCCESS;
 }
 
-static void too_few_descriptors_are_named_and_none_is_lost(void **state)
+static void running_out_of_descriptors_is_an_error_and_leaks_none(void **state)
 {
     struct rondo_shm shm;
     (void)state;
@@ -577,7 +575,7 @@ static int serve_without_descriptors(void *arg)
     return fd >= 0 ? 0 : 2;
 }
 
-static void an_owner_without_descriptors_answers_when_it_has_one(void **state)
+static void an_owner_out_of_descriptors_answers_once_it_has_one(void **state)
 {
     (void)state;
     assert_int_equal(in_child(serve_without_descriptors, NULL), 0);
@@ -586,20 +584,20 @@ static void an_owner_without_descriptors_answers_when_it_has_one(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_thread_without_signals_serves_all_segments_and_ends_with_the_last),
-        cmocka_unit_test(threads_create_open_and_close_at_once),
+        cmocka_unit_test(one_thread_serves_all_segments_and_ends_with_the_last),
+        cmocka_unit_test(threads_may_create_open_and_close_concurrently),
         cmocka_unit_test(a_process_that_is_not_dumpable_shares_over_its_socket),
-        cmocka_unit_test(an_owner_that_died_is_named_at_once),
-        cmocka_unit_test(a_forked_child_keeps_nobody_waiting),
-        cmocka_unit_test(a_forked_child_leaves_its_parents_segment_alone),
-        cmocka_unit_test(a_silent_owner_is_waited_for_no_longer_than_said),
-        cmocka_unit_test(strange_answers_give_no_descriptor),
-        cmocka_unit_test(of_two_descriptors_none_stays),
-        cmocka_unit_test(an_address_is_offered_once),
-        cmocka_unit_test(another_user_gets_a_refusal_and_no_descriptor),
-        cmocka_unit_test(clients_that_say_and_read_nothing_disturb_nobody),
-        cmocka_unit_test(too_few_descriptors_are_named_and_none_is_lost),
-        cmocka_unit_test(an_owner_without_descriptors_answers_when_it_has_one),
+        cmocka_unit_test(an_error_names_a_dead_owner_at_once),
+        cmocka_unit_test(a_forked_child_blocks_no_client),
+        cmocka_unit_test(a_forked_child_does_not_touch_its_parents_segment),
+        cmocka_unit_test(waiting_for_a_silent_owner_has_a_limit),
+        cmocka_unit_test(malformed_answers_give_no_descriptor),
+        cmocka_unit_test(an_answer_with_two_descriptors_leaks_none),
+        cmocka_unit_test(an_address_can_be_offered_once),
+        cmocka_unit_test(another_user_is_refused),
+        cmocka_unit_test(silent_clients_do_not_disturb_others),
+        cmocka_unit_test(running_out_of_descriptors_is_an_error_and_leaks_none),
+        cmocka_unit_test(an_owner_out_of_descriptors_answers_once_it_has_one),
     };
     rondo_params();
     rondo_log_mask = RONDO_LOG_NONE; /* errors are expected */

@@ -1,4 +1,4 @@
-/* base/status.h and base/names.c: sentences, and the names that come from the tables. */
+/* base/status.h and base/names.c: error sentences, and the names generated from the tables. */
 #include <errno.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/status.h"
 
-static void fail_keeps_sentence_status_and_errno(void **state)
+static void fail_stores_the_sentence_and_keeps_status_and_errno(void **state)
 {
     (void)state;
     errno = ENOSPC;
@@ -22,7 +22,7 @@ static void fail_keeps_sentence_status_and_errno(void **state)
     assert_string_equal(rondo_error_text(), "");
 }
 
-static void sentence_may_quote_the_last_one(void **state)
+static void a_sentence_may_quote_the_previous_one(void **state)
 {
     (void)state;
     rondo_fail_quiet(RONDO_INTERNAL_ERROR, "inner");
@@ -30,7 +30,7 @@ static void sentence_may_quote_the_last_one(void **state)
     assert_string_equal(rondo_error_text(), "outer: inner");
 }
 
-static void long_sentence_is_cut(void **state)
+static void a_long_sentence_is_cut(void **state)
 {
     char text[4 * RONDO_ERROR_TEXT];
     (void)state;
@@ -48,7 +48,7 @@ static void *other_thread(void *text)
     return NULL;
 }
 
-static void sentence_belongs_to_its_thread(void **state)
+static void each_thread_has_its_own_sentence(void **state)
 {
     pthread_t thread;
     char seen[32];
@@ -60,7 +60,7 @@ static void sentence_belongs_to_its_thread(void **state)
     assert_string_equal(rondo_error_text(), "mine");
 }
 
-/* What the call writes to stderr. */
+/* Capture what the call writes to stderr. */
 static void stderr_of(rondo_status (*call)(void), char *text, size_t size)
 {
     int pipes[2], saved = dup(STDERR_FILENO);
@@ -79,7 +79,7 @@ static void stderr_of(rondo_status (*call)(void), char *text, size_t size)
 static rondo_status fail_aloud(void) { return rondo_fail(RONDO_REMOTE_ERROR, "rank 2 is gone"); }
 static rondo_status fail_quietly(void) { return rondo_fail_quiet(RONDO_REMOTE_ERROR, "rank 2 is gone"); }
 
-static void fail_logs_once_and_quiet_does_not(void **state)
+static void fail_logs_once_and_fail_quiet_does_not_log(void **state)
 {
     char text[512];
     (void)state;
@@ -151,7 +151,7 @@ static void names_and_numbers_map_both_ways(void **state)
     assert_string_equal(rondo_proto_name(RONDO_PROTO_LL128), "ll128");
 }
 
-static void unknown_names_and_numbers_are_refused(void **state)
+static void unknown_names_and_numbers_are_rejected(void **state)
 {
     static const char *const bad[] = { "", "f3", "f322", "summ", "ll12", " ll", NULL };
     (void)state;
@@ -169,7 +169,7 @@ static void unknown_names_and_numbers_are_refused(void **state)
     assert_int_equal(rondo_dtype_size(RONDO_NUM_DTYPES), 0);
 }
 
-static void sizes_are_those_of_the_types(void **state)
+static void dtype_sizes_match_the_c_types(void **state)
 {
     static const size_t bytes[RONDO_NUM_DTYPES] = {
         [RONDO_INT8] = 1,    [RONDO_UINT8] = 1,    [RONDO_INT32] = 4,      [RONDO_UINT32] = 4,
@@ -182,7 +182,7 @@ static void sizes_are_those_of_the_types(void **state)
     }
 }
 
-static void version_is_the_headers(void **state)
+static void version_matches_the_header(void **state)
 {
     int version = -1;
     (void)state;
@@ -195,17 +195,17 @@ static void version_is_the_headers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fail_keeps_sentence_status_and_errno),
-        cmocka_unit_test(sentence_may_quote_the_last_one),
-        cmocka_unit_test(long_sentence_is_cut),
-        cmocka_unit_test(sentence_belongs_to_its_thread),
-        cmocka_unit_test(fail_logs_once_and_quiet_does_not),
+        cmocka_unit_test(fail_stores_the_sentence_and_keeps_status_and_errno),
+        cmocka_unit_test(a_sentence_may_quote_the_previous_one),
+        cmocka_unit_test(a_long_sentence_is_cut),
+        cmocka_unit_test(each_thread_has_its_own_sentence),
+        cmocka_unit_test(fail_logs_once_and_fail_quiet_does_not_log),
         cmocka_unit_test(try_passes_the_status_up),
         cmocka_unit_test(every_status_has_a_text),
         cmocka_unit_test(names_and_numbers_map_both_ways),
-        cmocka_unit_test(unknown_names_and_numbers_are_refused),
-        cmocka_unit_test(sizes_are_those_of_the_types),
-        cmocka_unit_test(version_is_the_headers),
+        cmocka_unit_test(unknown_names_and_numbers_are_rejected),
+        cmocka_unit_test(dtype_sizes_match_the_c_types),
+        cmocka_unit_test(version_matches_the_header),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,5 @@
 #include "base/cores.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -353,27 +352,4 @@ void rondo_cores_unite(struct rondo_cores *cores, const struct rondo_cores *othe
     for (size_t i = 0; i < RONDO_COUNTOF(cores->bits); i++) {
         cores->bits[i] |= other->bits[i];
     }
-}
-
-int rondo_cores_numa(const struct rondo_cores *cores)
-{
-    char path[64];
-    int core = 0, node = -1;
-    struct dirent *entry;
-    DIR *directory;
-    while (core < RONDO_MAX_CORES && !is_set(cores, core)) {
-        core++;
-    }
-    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d", core);
-    directory = opendir(path);
-    while (directory && node < 0 && (entry = readdir(directory)) != NULL) {
-        char rest;
-        if (sscanf(entry->d_name, "node%d%c", &node, &rest) != 1) {
-            node = -1;
-        }
-    }
-    if (directory) {
-        closedir(directory);
-    }
-    return node;
 }

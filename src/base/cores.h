@@ -39,7 +39,5 @@ int rondo_cores_near(const char *directory, struct rondo_cores *cores);
 void rondo_cores_intersect(struct rondo_cores *cores, const struct rondo_cores *other);
 /** Bind the calling thread to these cores. @return 0, or -1 if it may run on none of them. */
 int rondo_cores_bind(const struct rondo_cores *cores);
-/** NUMA node of the lowest allowed core; -1 unknown. */
-int rondo_cores_numa(const struct rondo_cores *cores);
 
 #endif

@@ -5,22 +5,11 @@ rondo_status rondo_progress_add(struct rondo_progress *progress, struct rondo_ho
     if (progress->nhooks == RONDO_MAX_HOOKS) {
         return rondo_fail(
             RONDO_INTERNAL_ERROR,
-            "no place for progress hook %s: all %d are taken (first: %s); raise RONDO_MAX_HOOKS", hook.name,
+            "no room for progress hook %s: all %d are in use (first: %s); raise RONDO_MAX_HOOKS", hook.name,
             RONDO_MAX_HOOKS, progress->hook[0].name);
     }
     progress->hook[progress->nhooks++] = hook;
     return RONDO_SUCCESS;
-}
-
-void rondo_progress_remove(struct rondo_progress *progress, void *arg)
-{
-    int kept = 0;
-    for (int i = 0; i < progress->nhooks; i++) {
-        if (progress->hook[i].arg != arg) {
-            progress->hook[kept++] = progress->hook[i];
-        }
-    }
-    progress->nhooks = kept;
 }
 
 rondo_status rondo_progress_run(struct rondo_progress *progress, int idle, int *moved)

@@ -26,7 +26,6 @@ struct rondo_progress {
 
 /** @return RONDO_INTERNAL_ERROR when the list is full. */
 rondo_status rondo_progress_add(struct rondo_progress *progress, struct rondo_hook hook);
-void rondo_progress_remove(struct rondo_progress *progress, void *arg);
 /** Run all hooks; idle: also those for long waits. */
 rondo_status rondo_progress_run(struct rondo_progress *progress, int idle, int *moved);
 
