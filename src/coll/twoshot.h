@@ -10,7 +10,7 @@
 #include "coll/step.h"
 
 /* Payload bytes that it needs in a place of the mailbox. */
-enum { RONDO_TWOSHOT_POST = 384 };
+enum { RONDO_TWOSHOT_BYTES = 384 };
 
 /* Open, move the rank's own share, close. */
 RONDO_FN struct rondo_step rondo_twoshot_share(const struct rondo_seat *seat, uint32_t k, uint32_t move)

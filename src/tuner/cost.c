@@ -18,7 +18,7 @@ struct terms {
  * busiest node pass. If the ranks of a node stand in groups (layout/layout.h, level), a hop and a copy
  * between groups take longer, and all ranks share the bandwidth between groups.
  */
-struct way {
+struct path {
     double hops, net_hops, moved, net_moved;
     double far, slower; /* what groups add: hops, and the part by which the busiest rank's pass is longer */
 };
@@ -36,7 +36,7 @@ static int log2_up(int n)
 }
 
 /* Oversubscribed cores: hops wait for the scheduler, and copies share the core. */
-static double turns(const struct rondo_layout *layout)
+static double oversubscribed(const struct rondo_layout *layout)
 {
     return layout->model.ranks_per_core > 1 ? layout->model.ranks_per_core : 1;
 }
@@ -124,7 +124,7 @@ static double larger(double a, double b) { return a > b ? a : b; }
 
 /* @return 0 if the protocol does not work on the path. */
 static int path_terms(const struct rondo_layout *layout, enum rondo_proto proto, int nchannels,
-                      const struct way *way, struct terms *t)
+                      const struct path *path, struct terms *t)
 {
     const struct rondo_model *m = &layout->model;
     double channels = 1 + channel_share * (nchannels - 1);
@@ -133,10 +133,10 @@ static int path_terms(const struct rondo_layout *layout, enum rondo_proto proto,
         return 0;
     }
     t->base = m->base_us;
-    t->hop = (way->hops - way->net_hops + way->far) * m->hop_us[proto] * turns(layout) * channels;
-    t->net_hop = way->net_hops * m->net_us[proto] * channels;
-    t->copy = inside ? way->moved * (1 + way->slower) / (m->bw[proto] * 1e3) * turns(layout) : 0;
-    t->net_copy = across ? way->net_moved / (m->net_bw[proto] * 1e3) : 0;
+    t->hop = (path->hops - path->net_hops + path->far) * m->hop_us[proto] * oversubscribed(layout) * channels;
+    t->net_hop = path->net_hops * m->net_us[proto] * channels;
+    t->copy = inside ? path->moved * (1 + path->slower) / (m->bw[proto] * 1e3) * oversubscribed(layout) : 0;
+    t->net_copy = across ? path->net_moved / (m->net_bw[proto] * 1e3) : 0;
     return 1;
 }
 
@@ -166,11 +166,11 @@ static int ring_terms(const struct rondo_layout *layout, enum rondo_coll coll, e
                       int nchannels, size_t bytes, struct terms *t)
 {
     double n = layout->nranks, rounds = rondo_coll_scheduled_as(coll) == RONDO_COLL_ALL_REDUCE ? 2 : 1;
-    struct way way = { .hops = rounds * (n - 1), .net_hops = rounds * ring_net_hops(layout) };
-    way.moved = way.net_moved = rounds * (n - 1) / n * (double)bytes;
-    way.far = rounds * ring_far(layout);
-    way.slower = slowest_more(&layout->model);
-    return rondo_one_channel(coll) && nchannels > 1 ? 0 : path_terms(layout, proto, nchannels, &way, t);
+    struct path path = { .hops = rounds * (n - 1), .net_hops = rounds * ring_net_hops(layout) };
+    path.moved = path.net_moved = rounds * (n - 1) / n * (double)bytes;
+    path.far = rounds * ring_far(layout);
+    path.slower = slowest_more(&layout->model);
+    return rondo_one_channel(coll) && nchannels > 1 ? 0 : path_terms(layout, proto, nchannels, &path, t);
 }
 
 /* With two ranks, one only sends and the other only receives, which is faster than passing on (measured). */
@@ -179,13 +179,13 @@ static const double chain_ends = 0.83;
 static int chain_terms(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_proto proto,
                        int nchannels, size_t bytes, struct terms *t)
 {
-    struct way way = { .hops = layout->nranks - 1, .net_hops = ring_net_hops(layout) };
+    struct path path = { .hops = layout->nranks - 1, .net_hops = ring_net_hops(layout) };
     (void)coll;
-    way.moved = way.net_moved = layout->nranks > 1 ? (double)bytes : 0;
-    way.moved *= layout->nranks == 2 ? chain_ends : 1;
-    way.far = ring_far(layout);
-    way.slower = slowest_more(&layout->model);
-    return path_terms(layout, proto, nchannels, &way, t);
+    path.moved = path.net_moved = layout->nranks > 1 ? (double)bytes : 0;
+    path.moved *= layout->nranks == 2 ? chain_ends : 1;
+    path.far = ring_far(layout);
+    path.slower = slowest_more(&layout->model);
+    return path_terms(layout, proto, nchannels, &path, t);
 }
 
 /* The pipeline bubble at the end of each loop, while the first block of the next loop travels to the last
@@ -198,11 +198,11 @@ static int ordered_terms(const struct rondo_layout *layout, enum rondo_coll coll
                          int nchannels, size_t bytes, struct terms *t)
 {
     double rounds = rondo_coll_scheduled_as(coll) == RONDO_COLL_ALL_REDUCE ? 2 : 1.5;
-    struct way way = { .hops = rounds * (layout->nranks - 1), .net_hops = rounds * ring_net_hops(layout) };
-    way.moved = way.net_moved = layout->nranks > 1 ? rounds * (double)bytes * ordered_drain : 0;
-    way.far = rounds * ring_far(layout);
-    way.slower = slowest_more(&layout->model);
-    return rondo_one_channel(coll) && nchannels > 1 ? 0 : path_terms(layout, proto, nchannels, &way, t);
+    struct path path = { .hops = rounds * (layout->nranks - 1), .net_hops = rounds * ring_net_hops(layout) };
+    path.moved = path.net_moved = layout->nranks > 1 ? rounds * (double)bytes * ordered_drain : 0;
+    path.far = rounds * ring_far(layout);
+    path.slower = slowest_more(&layout->model);
+    return rondo_one_channel(coll) && nchannels > 1 ? 0 : path_terms(layout, proto, nchannels, &path, t);
 }
 
 /*
@@ -236,13 +236,13 @@ static int tree_terms(const struct rondo_layout *layout, enum rondo_coll coll, e
     const struct rondo_model *m = &layout->model;
     int deep = tree_deep(m, nodes == 1 ? n : layout->max_local), groups = several || m->levels.n > 0;
     int inside = nodes == 1 ? deep : several ? deep + log2_up(nodes) - 1 : 0;
-    struct way way = { .hops = 2 * (inside + log2_up(nodes)),
-                       .net_hops = 2 * log2_up(nodes),
-                       .far = 2 * tree_far(m) };
-    way.moved = tree_conns(neighbours, groups && neighbours > 2 ? 2 : 1, nchannels, coll) * (double)bytes;
-    way.slower = neighbours > 0 ? slowest_more(m) / neighbours : 0;
-    way.net_moved = tree_conns(neighbours_of(nodes), 1, nchannels, coll) * (double)bytes;
-    return path_terms(layout, proto, nchannels, &way, t);
+    struct path path = { .hops = 2 * (inside + log2_up(nodes)),
+                         .net_hops = 2 * log2_up(nodes),
+                         .far = 2 * tree_far(m) };
+    path.moved = tree_conns(neighbours, groups && neighbours > 2 ? 2 : 1, nchannels, coll) * (double)bytes;
+    path.slower = neighbours > 0 ? slowest_more(m) / neighbours : 0;
+    path.net_moved = tree_conns(neighbours_of(nodes), 1, nchannels, coll) * (double)bytes;
+    return path_terms(layout, proto, nchannels, &path, t);
 }
 
 /* Passes over one-shot's bytes (measured with two ranks; each further rank adds as much where all collect
@@ -262,7 +262,7 @@ static int oneshot_terms(const struct rondo_layout *layout, enum rondo_coll coll
     const struct rondo_model *m = &layout->model;
     double n = layout->nranks, passes = oneshot_passes(rondo_coll_scheduled_as(coll), n), bw;
     int pair = rondo_is_pair(layout) && !rondo_coll_has_root(coll);
-    size_t post, pieces;
+    size_t published, pieces;
     (void)proto;
     if (coll == RONDO_COLL_REDUCE_SCATTERV) { /* the blocks may be apart in memory */
         return 0;
@@ -272,11 +272,11 @@ static int oneshot_terms(const struct rondo_layout *layout, enum rondo_coll coll
         return 0;
     }
     t->base = m->base_us;
-    post = passes == 1 ? bytes / (size_t)layout->nranks : bytes;
-    pieces = pair && t->mailbox > 0 && post > t->mailbox ? (post + t->mailbox - 1) / t->mailbox : 1;
-    t->hop = m->mailbox_us * n / 2 * mean_of_all(m, 0) * turns(layout) * (double)pieces;
+    published = passes == 1 ? bytes / (size_t)layout->nranks : bytes;
+    pieces = pair && t->mailbox > 0 && published > t->mailbox ? (published + t->mailbox - 1) / t->mailbox : 1;
+    t->hop = m->mailbox_us * n / 2 * mean_of_all(m, 0) * oversubscribed(layout) * (double)pieces;
     bw = !pair ? m->mailbox_bw : bytes <= m->pair_cached ? m->pair_bw : m->pair_past_bw;
-    t->copy = larger(passes * (double)bytes / (bw * 1e3) * mean_of_all(m, 1) * turns(layout),
+    t->copy = larger(passes * (double)bytes / (bw * 1e3) * mean_of_all(m, 1) * oversubscribed(layout),
                      between_groups(layout, passes / n * (double)bytes));
     t->net_hop = t->net_copy = 0;
     return 1;
@@ -308,8 +308,8 @@ static int twoshot_terms(const struct rondo_layout *layout, enum rondo_coll coll
     }
     t->base = m->base_us + m->direct_us;
     double moved = twoshot_passes[rondo_coll_scheduled_as(coll)].mapped * (double)bytes;
-    t->hop = m->mailbox_us * layout->nranks * mean_of_all(m, 0) * turns(layout);
-    t->copy = larger(moved / (m->direct_bw * 1e3) * mean_of_all(m, 1) * turns(layout),
+    t->hop = m->mailbox_us * layout->nranks * mean_of_all(m, 0) * oversubscribed(layout);
+    t->copy = larger(moved / (m->direct_bw * 1e3) * mean_of_all(m, 1) * oversubscribed(layout),
                      between_groups(layout, moved / layout->nranks));
     t->net_hop = t->net_copy = 0;
     return 1;
@@ -334,7 +334,7 @@ size_t rondo_groups_chunk(const struct rondo_layout *layout, uint32_t elem_bytes
 /*
  * Passes over the bytes. A rank reads its share from all ranks of its innermost group; then, at each level,
  * the part that it holds there from all groups of the level, its own included. The results go back the same
- * way.
+ * path.
  */
 static double hierarchical_passes(const struct rondo_layout *layout)
 {
@@ -347,7 +347,7 @@ static double hierarchical_passes(const struct rondo_layout *layout)
     return 2 * passes;
 }
 
-/* Groups of each level pass the minimum. @return the us of the level where that takes longest, each way. */
+/* Groups of each level pass the minimum. @return the us of the level where that takes longest, each path. */
 static double hierarchical_between(const struct rondo_model *m, double bytes)
 {
     double most = 0;
@@ -379,8 +379,9 @@ static int hierarchical_terms(const struct rondo_layout *layout, enum rondo_coll
         return 0;
     }
     t->base = m->base_us + m->direct_us;
-    t->hop = hierarchical_hops(layout, (double)bytes) * turns(layout);
-    t->copy = larger(hierarchical_passes(layout) * (double)bytes / (m->direct_bw * 1e3) * turns(layout),
+    t->hop = hierarchical_hops(layout, (double)bytes) * oversubscribed(layout);
+    t->copy = larger(hierarchical_passes(layout) * (double)bytes / (m->direct_bw * 1e3) *
+                         oversubscribed(layout),
                      hierarchical_between(m, (double)bytes));
     t->net_hop = t->net_copy = 0;
     return 1;
@@ -408,17 +409,17 @@ double rondo_cma_cost_us(const struct rondo_layout *layout, enum rondo_algo algo
     enum rondo_coll as = rondo_coll_scheduled_as(coll);
     double copied = (in_place ? twoshot_passes[as].kernel_in_place : twoshot_passes[as].kernel) * 2 *
                     (n - 1) / n * (double)bytes;
-    double oversubscribed = layout->model.ranks_per_core > 1
-                                ? (in_place && coll == RONDO_COLL_ALL_REDUCE ? 1 : cma_oversubscribed) *
-                                      turns(layout)
-                                : 1;
+    double slower = layout->model.ranks_per_core > 1
+                        ? (in_place && coll == RONDO_COLL_ALL_REDUCE ? 1 : cma_oversubscribed) *
+                              oversubscribed(layout)
+                        : 1;
     double hops = hierarchical ? hierarchical_hops(layout, (double)bytes)
                                : m->mailbox_us * n * mean_of_all(m, 0);
     double copy = hierarchical ? 2 * hierarchical_passes(layout) * (double)bytes : copied * mean_of_all(m, 1);
     double between = hierarchical ? hierarchical_between(m, (double)bytes)
                                   : between_groups(layout, copied / 2 / n);
-    return m->base_us + m->direct_us + (hops + m->cma_us * calls) * oversubscribed +
-           larger(copy / (cma_bandwidth(layout, bytes, in_place) * 1e3) * oversubscribed, between);
+    return m->base_us + m->direct_us + (hops + m->cma_us * calls) * slower +
+           larger(copy / (cma_bandwidth(layout, bytes, in_place) * 1e3) * slower, between);
 }
 
 /* How much slower a byte is when every rank reduces all bytes, not a share (measured over sockets). */
@@ -431,17 +432,19 @@ static int doubling_terms(const struct rondo_layout *layout, enum rondo_coll col
 {
     int n = layout->nranks, extra = (n & (n - 1)) != 0 ? 2 : 0, steps = (int)rondo_doubling_swaps(n) + extra;
     int away = log2_up(layout->nnodes) + extra;
-    struct way way = { .hops = steps,
-                       .net_hops = away < steps ? away : steps,
-                       .moved = steps * (double)bytes };
+    struct path path = { .hops = steps,
+                         .net_hops = away < steps ? away : steps,
+                         .moved = steps * (double)bytes };
     (void)coll;
-    way.net_moved = way.net_hops * (double)bytes * layout->max_local * doubling_work;
-    if (nchannels > 1 || rondo_doubling_dims(layout) == 0 || !path_terms(layout, proto, nchannels, &way, t)) {
+    path.net_moved = path.net_hops * (double)bytes * layout->max_local * doubling_work;
+    if (nchannels > 1 || rondo_doubling_dims(layout) == 0 ||
+        !path_terms(layout, proto, nchannels, &path, t)) {
         return 0;
     }
     /* Ranks that share cores also share the time of the calls that send and receive; with other algorithms
      * one rank at a time leaves a node. */
-    t->net_hop *= layout->max_local > 1 && turns(layout) > 1 ? turns(layout) * doubling_work : 1;
+    t->net_hop *= layout->max_local > 1 && oversubscribed(layout) > 1 ? oversubscribed(layout) * doubling_work
+                                                                      : 1;
     return 1;
 }
 
@@ -454,13 +457,13 @@ static int p2p_terms(const struct rondo_layout *layout, enum rondo_coll coll, en
 {
     int single = coll == RONDO_COLL_SEND || coll == RONDO_COLL_RECV, n = layout->nranks;
     double messages = single ? 1 : n - 1, away = single ? layout->nnodes > 1 : n - layout->max_local;
-    struct way way = { .hops = messages,
-                       .net_hops = away,
-                       .moved = single ? (double)bytes : (double)bytes * (n - 1) / n };
-    way.net_moved = single
-                        ? (double)bytes
-                        : (double)bytes * away / n * layout->max_local; /* ranks of a node share its links */
-    if (nchannels > 1 || proto != RONDO_PROTO_SIMPLE || !path_terms(layout, proto, nchannels, &way, t)) {
+    struct path path = { .hops = messages,
+                         .net_hops = away,
+                         .moved = single ? (double)bytes : (double)bytes * (n - 1) / n };
+    path.net_moved = single
+                         ? (double)bytes
+                         : (double)bytes * away / n * layout->max_local; /* ranks of a node share its links */
+    if (nchannels > 1 || proto != RONDO_PROTO_SIMPLE || !path_terms(layout, proto, nchannels, &path, t)) {
         return 0;
     }
     t->base += messages * message_us * (single ? 1 : 2);
@@ -479,8 +482,8 @@ static int has_memory(const struct rondo_layout *layout, enum rondo_coll coll, e
                       enum rondo_proto proto, size_t bytes, size_t mailbox)
 {
     switch (rondo_algo_medium(algo)) {
-    case RONDO_MEDIUM_MAILBOX: return mailbox > 0 && bytes <= rondo_most_posted(coll, layout, mailbox);
-    case RONDO_MEDIUM_DIRECT: return mailbox >= RONDO_TWOSHOT_POST;
+    case RONDO_MEDIUM_MAILBOX: return mailbox > 0 && bytes <= rondo_most_published(coll, layout, mailbox);
+    case RONDO_MEDIUM_DIRECT: return mailbox >= RONDO_TWOSHOT_BYTES;
     case RONDO_MEDIUM_CONNS: break;
     }
     return rondo_algo_seating(algo) == RONDO_SEATING_PEER || (layout->protos >> proto & 1) != 0;

@@ -16,8 +16,8 @@ static inline int rondo_one_channel(enum rondo_coll coll)
 
 /* The most bytes that a rank may publish. Calls with a root have places of their own; `mailbox` is the
  * payload of the others. */
-static inline size_t rondo_most_posted(enum rondo_coll coll, const struct rondo_layout *layout,
-                                       size_t mailbox)
+static inline size_t rondo_most_published(enum rondo_coll coll, const struct rondo_layout *layout,
+                                          size_t mailbox)
 {
     int v = coll == RONDO_COLL_ALL_GATHERV || coll == RONDO_COLL_REDUCE_SCATTERV;
     return rondo_coll_has_root(coll)     ? rondo_rooted_capacity(mailbox)

@@ -96,10 +96,10 @@ void rondo_cost_table(const struct rondo_layout *layout, const struct rondo_allo
 _Static_assert(RONDO_ROOTED_RANKS == 8, "the sentence of nothing_left says so");
 
 /* Say how much one-shot carries. */
-static void most_posted_text(enum rondo_coll coll, const struct rondo_layout *layout, size_t mailbox,
-                             char *text, size_t size)
+static void most_published_text(enum rondo_coll coll, const struct rondo_layout *layout, size_t mailbox,
+                                char *text, size_t size)
 {
-    size_t most = rondo_most_posted(coll, layout, mailbox);
+    size_t most = rondo_most_published(coll, layout, mailbox);
     if (most == SIZE_MAX) {
         snprintf(text, size, "any number of bytes");
     } else {
@@ -115,7 +115,7 @@ static rondo_status nothing_left(const struct rondo_layout *layout, const struct
 {
     const char *name = rondo_coll_name(coll);
     char most[80];
-    most_posted_text(coll, layout, mailbox, most, sizeof(most));
+    most_published_text(coll, layout, mailbox, most, sizeof(most));
     for (int a = 0; a < RONDO_NUM_ALGOS; a++) {
         const struct rondo_schedule *schedule = rondo_schedule_find(coll, (enum rondo_algo)a);
         if (schedule != NULL && allowed_protos(allowed, coll, schedule) != 0) {
@@ -283,7 +283,7 @@ static void prefer_direct(const struct rondo_select_input *in, struct rondo_choi
 }
 
 /* all_to_all as one work through a medium, with all_gather's schedule. us < 0: it cannot run. */
-static struct rondo_choice exchange_by(const struct rondo_select_input *in, enum rondo_medium medium)
+static struct rondo_choice all_to_all_by(const struct rondo_select_input *in, enum rondo_medium medium)
 {
     const struct rondo_schedule *schedule = rondo_schedule_first(RONDO_COLL_ALL_GATHER, medium);
     struct rondo_choice with = {
@@ -303,15 +303,15 @@ static struct rondo_choice exchange_by(const struct rondo_select_input *in, enum
  */
 static void select_all_to_all(const struct rondo_select_input *in, struct rondo_selection *selection)
 {
-    struct rondo_choice posts = exchange_by(in, RONDO_MEDIUM_MAILBOX),
-                        open = exchange_by(in, RONDO_MEDIUM_DIRECT),
+    struct rondo_choice published = all_to_all_by(in, RONDO_MEDIUM_MAILBOX),
+                        direct = all_to_all_by(in, RONDO_MEDIUM_DIRECT),
                         other = { .proto = RONDO_PROTO_SIMPLE, .nchannels = 1 };
     other.algo = rondo_schedule_first(RONDO_COLL_ALL_TO_ALL, RONDO_MEDIUM_CONNS)->algo;
     other.us = rondo_cost_us(in->layout, RONDO_COLL_ALL_TO_ALL, (enum rondo_algo)other.algo,
                              RONDO_PROTO_SIMPLE, 1, in->bytes, in->mailbox);
-    other = posts.us >= 0 && rondo_choice_better(&posts, &other) ? posts : other;
-    if (open.us >= 0 && rondo_choice_better(&open, &other)) {
-        *selection = (struct rondo_selection){ .primary = open, .fallback = other };
+    other = published.us >= 0 && rondo_choice_better(&published, &other) ? published : other;
+    if (direct.us >= 0 && rondo_choice_better(&direct, &other)) {
+        *selection = (struct rondo_selection){ .primary = direct, .fallback = other };
     } else {
         *selection = (struct rondo_selection){ .primary = other };
     }

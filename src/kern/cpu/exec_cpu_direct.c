@@ -21,7 +21,7 @@ struct message {
     struct rondo_direct_offer offer;
     struct rondo_segment_note note[RONDO_NUM_BUFFERS];
 };
-_Static_assert(sizeof(struct message) <= RONDO_TWOSHOT_POST &&
+_Static_assert(sizeof(struct message) <= RONDO_TWOSHOT_BYTES &&
                    sizeof(struct rondo_direct_offer) <= RONDO_MAILBOX_INLINE,
                "a message fits its place, and an offer the arrival word's line");
 
