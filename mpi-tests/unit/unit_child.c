@@ -388,7 +388,7 @@ static void child_fails(struct fake_rank *r, char *text)
 {
     rondo_comm *child = NULL;
     FAKE_ERROR(r, rondo_comm_split(r->comm, 0, -r->rank, NULL, &child), RONDO_INTERNAL_ERROR,
-               "failing on purpose");
+               "injected failure");
     FAKE_CHECK(r, child == NULL);
     snprintf(text, 512, "%s", rondo_last_error(NULL));
     FAKE_CALL(r, .coll = FAKE_ALL_REDUCE, .type = RONDO_INT32, .count = 10);

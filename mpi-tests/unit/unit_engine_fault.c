@@ -514,7 +514,7 @@ static void fail_to_create(struct fake_rank *r)
     rondo_status status = rondo_comm_create_local(r->local, r->rank, NULL, &comm);
     f->took[r->rank] = fake_now() - start;
     FAKE_CHECK(r, status != RONDO_SUCCESS && comm == NULL);
-    FAKE_CHECK(r, fake_has(rondo_last_error(NULL), "failing on purpose"), "%s", rondo_last_error(NULL));
+    FAKE_CHECK(r, fake_has(rondo_last_error(NULL), "injected failure"), "%s", rondo_last_error(NULL));
     snprintf(f->text[r->rank], sizeof(f->text[r->rank]), "%s", rondo_last_error(NULL));
 }
 

@@ -186,14 +186,14 @@ static void false_records_are_refused(void **state)
         name.size = 8192;
         refuse(&name, "shorter");
         name.size = 0;
-        refuse(&name, "cannot be right");
+        refuse(&name, "invalid record of shared memory");
         name.size = 4097;
-        refuse(&name, "cannot be right");
+        refuse(&name, "invalid record of shared memory");
         name.size = UINT64_MAX - 4095;
-        refuse(&name, "cannot be right");
+        refuse(&name, "invalid record of shared memory");
         name = shm.name;
         name.mode = 7;
-        refuse(&name, "cannot be right");
+        refuse(&name, "invalid record of shared memory");
         rondo_shm_close(&shm);
     }
     assert_int_equal(count_fds(), fds);
@@ -214,13 +214,13 @@ static void malformed_names_are_refused(void **state)
         name.mode = modes[m];
         for (size_t i = 0; i < RONDO_COUNTOF(paths); i++) {
             snprintf(name.path, sizeof name.path, "%s", paths[i]);
-            refuse(&name, "cannot be right");
+            refuse(&name, "invalid record of shared memory");
         }
         snprintf(name.path, sizeof name.path, "%s",
                  modes[m] == RONDO_SHM_MODE_FILE ? "@rondo-0123456789abcdef" : "/rondo-0123456789abcdef");
-        refuse(&name, "cannot be right");
+        refuse(&name, "invalid record of shared memory");
         memset(name.path, 'a', sizeof name.path); /* not terminated */
-        refuse(&name, "cannot be right");
+        refuse(&name, "invalid record of shared memory");
     }
 }
 
@@ -259,7 +259,7 @@ static void a_descriptor_that_became_a_pipe_does_not_block(void **state)
     name.fd = pipes[0];
     refuse(&name, "No such file");
     name.pid = -1;
-    refuse(&name, "cannot be right");
+    refuse(&name, "invalid record of shared memory");
 }
 
 static int open_as_nobody(void *arg) { return become_nobody() ? SKIPPED : rondo_shm_can_open(arg); }

@@ -445,7 +445,7 @@ static void what_the_gpu_has_not_is_a_sentence(void **state)
     assert_int_equal(rondo_gpu_alloc(&a, 0, &pointer), RONDO_INVALID_ARGUMENT);
     assert_int_equal(rondo_gpu_alloc(&a, SIZE_MAX, &pointer), RONDO_INVALID_ARGUMENT);
     assert_int_equal(rondo_gpu_alloc(&a, 1ull << 50, &pointer), RONDO_UNHANDLED_CUDA_ERROR);
-    assert_non_null(strstr(rondo_error_text(), "cannot have 1073741824.0 MiB of GPU 0"));
+    assert_non_null(strstr(rondo_error_text(), "cannot allocate 1073741824.0 MiB on GPU 0"));
     assert_non_null(strstr(rondo_error_text(), "MiB free"));
     rondo_log_mask = mask;
     rondo_cuda_close(&a);

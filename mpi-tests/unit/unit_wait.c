@@ -169,32 +169,32 @@ static void a_wait_that_spins(void)
  * up to 1024 waits do so. */
 static void a_long_yield_suspends_spinning(void **state)
 {
-    struct rondo_crowd crowd = { 0, 0 };
+    struct rondo_oversubscription oversubscription = { 0, 0 };
     (void)state;
     policy.spins = 64;
-    policy.crowd = &crowd;
+    policy.oversubscription = &oversubscription;
     rondo_wait_begin(&wait, &policy);
     turns(100);
-    assert_int_equal(crowd.waits, 0); /* short yields do not count */
+    assert_int_equal(oversubscription.waits, 0); /* short yields do not count */
     yield_ns = 50000;
     turns(1);
-    assert_int_equal(crowd.waits, 16);
+    assert_int_equal(oversubscription.waits, 16);
     yield_ns = 300;
     waits_that_yield_at_once(16);
     a_wait_that_spins();
     yield_ns = 50000;
     turns(10); /* a second wait, once */
-    assert_int_equal(crowd.waits, 16);
+    assert_int_equal(oversubscription.waits, 16);
     for (int n = 32; n <= 1024; n *= 2) {
         waits_that_yield_at_once(1);
-        assert_int_equal(crowd.waits, n);
+        assert_int_equal(oversubscription.waits, n);
     }
     waits_that_yield_at_once(1);
-    assert_int_equal(crowd.waits, 1024);
+    assert_int_equal(oversubscription.waits, 1024);
     yield_ns = 300;
     waits_that_yield_at_once(1024);
     a_wait_that_spins();
-    assert_int_equal(crowd.doubled, 0);
+    assert_int_equal(oversubscription.doubled, 0);
 }
 
 static void idle_hooks_run_only_in_a_long_wait(void **state)

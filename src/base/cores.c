@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 enum {
-    KERNEL_CORES = 8192, /* more than any kernel is built for: the affinity call refuses smaller sets than the
-                            kernel's */
+    KERNEL_CORES =
+        8192, /* more than any kernel supports: the affinity call refuses sets smaller than its own */
     TEXT_MAX = 4096,
 };
 
@@ -20,7 +20,7 @@ static int is_set(const struct rondo_cores *cores, int core)
     return (int)(cores->bits[core / 64] >> (core % 64) & 1);
 }
 
-/* The beginning of a small file, terminated. @return 0, or -1 when it cannot be read. */
+/* Read the beginning of a small file, terminated. @return 0, or -1 if it cannot be read. */
 static int file_text(const char *path, char *text, size_t size)
 {
     ssize_t got = -1;
@@ -33,7 +33,7 @@ static int file_text(const char *path, char *text, size_t size)
     return got < 0 ? -1 : 0;
 }
 
-/* Cores of one level of a hierarchy; 0: no limit there. */
+/* The quota of one level of a hierarchy, in cores; 0: no limit. */
 static int level_quota(const char *directory, int version)
 {
     char path[PATH_MAX], text[64];
@@ -69,9 +69,8 @@ static void group_directory(char directory[PATH_MAX], const char *root, const ch
 }
 
 /*
- * The least quota from the group up to the hierarchy's root. Inside a container the path may be the host's
- * and not exist here: the levels that do not exist say nothing, and the root of the mount is the container's
- * own group.
+ * Find the smallest quota from the group up to the hierarchy's root. Inside a container the path may be the
+ * host's. Levels that do not exist here set no limit, and the root of the mount is the container's own group.
  */
 static int hierarchy_quota(const char *root, const char *group, int version)
 {
@@ -254,7 +253,7 @@ int rondo_cores_bind(const struct rondo_cores *cores)
     return failed;
 }
 
-/* Of a process, 0: the calling thread. @return 0, or -1 when the kernel does not tell. */
+/* The affinity of a process, 0: the calling thread. @return 0, or -1 if the kernel refuses. */
 static int affinity(pid_t pid, struct rondo_cores *cores)
 {
     cpu_set_t *set = CPU_ALLOC(KERNEL_CORES);
@@ -272,7 +271,7 @@ static int affinity(pid_t pid, struct rondo_cores *cores)
 
 int rondo_cores_affinity(struct rondo_cores *cores) { return affinity(0, cores); }
 
-/* The lowest cores are kept. */
+/* Keep the lowest cores. */
 static void cut_to_quota(struct rondo_cores *cores, const char *membership)
 {
     int left = rondo_cores_quota(membership, "/sys/fs/cgroup");
@@ -295,7 +294,7 @@ void rondo_cores_allowed(struct rondo_cores *cores)
     }
 }
 
-/* The process that started this one; a shell may stand between, as in "mpirun sh -c". 0: unknown. */
+/* Find the process that started this one, past a shell as in "mpirun sh -c". @return 0: unknown. */
 static pid_t launcher_pid(void)
 {
     static const char *const shells[] = { "sh", "bash", "dash", "ash", "ksh", "zsh", "csh", "tcsh" };

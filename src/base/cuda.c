@@ -11,7 +11,7 @@
 
 enum { OLDEST_DRIVER = 12000 };
 
-/* The header's macros give names their version (cuMemAlloc_v2): expanded before they become text. */
+/* The header's macros add versions to names (cuMemAlloc_v2), so expand them before making them text. */
 #define TEXT__(name) #name
 #define TEXT_(name) TEXT__(name)
 #define ROW_(ctx, Name) { TEXT_(cu##Name), offsetof(struct rondo_cuda, Name), 1 },
@@ -60,7 +60,7 @@ static int symbols_find(void *handle, const char *lib)
     return 1;
 }
 
-/* A driver is never unloaded: it has threads of its own. */
+/* Never unload a driver: it has threads of its own. */
 static int driver_start(void)
 {
     const char *lib = rondo_params()->cuda_lib, *name;
@@ -105,7 +105,7 @@ const struct rondo_cuda *rondo_cuda(const char **why)
     return driver.works ? &driver.table : NULL;
 }
 
-/* Not by dlopen with RTLD_NOLOAD: that looks through the loader's folders. */
+/* dlopen with RTLD_NOLOAD would search the loader's folders. */
 static int is_driver(struct dl_phdr_info *info, size_t size, void *found)
 {
     const char *name = strrchr(info->dlpi_name, '/');
@@ -156,7 +156,7 @@ static rondo_status describe(const struct rondo_cuda *cuda, struct rondo_cuda_de
     RONDO_CUDA_TRY(cuda->DeviceGetUuid(&uuid, d->handle), "cuDeviceGetUuid of GPU %d", d->ordinal);
     RONDO_CUDA_TRY(cuda->DeviceTotalMem(&d->memory, d->handle), "cuDeviceTotalMem of GPU %d", d->ordinal);
     memcpy(d->uuid, uuid.bytes, sizeof d->uuid);
-    for (char *c = d->bus_id; *c != '\0'; c++) { /* as sysfs and NVML's users write it */
+    for (char *c = d->bus_id; *c != '\0'; c++) { /* as sysfs spells it */
         *c = (char)(*c >= 'A' && *c <= 'F' ? *c - 'A' + 'a' : *c);
     }
     RONDO_TRY(attribute(cuda, d->handle, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, "compute capability",
@@ -182,8 +182,7 @@ rondo_status rondo_cuda_open(int ordinal, struct rondo_cuda_device *device)
     int count = 0;
     memset(device, 0, sizeof *device);
     if (cuda == NULL) {
-        return rondo_fail(RONDO_INVALID_USAGE, "a communicator of GPU %d was asked for, but here is %s",
-                          ordinal, why);
+        return rondo_fail(RONDO_INVALID_USAGE, "cannot create a communicator for GPU %d: %s", ordinal, why);
     }
     RONDO_CUDA_TRY(cuda->DeviceGetCount(&count), "cuDeviceGetCount");
     if (ordinal < 0 || ordinal >= count) {
@@ -227,10 +226,9 @@ rondo_status rondo_cuda_current(int *ordinal)
     const struct rondo_cuda *cuda = rondo_cuda(&why);
     CUcontext context = NULL;
     CUdevice device = 0;
-    *ordinal = 0; /* what the CUDA runtime takes where no device was chosen */
+    *ordinal = 0; /* the default of the CUDA runtime */
     if (cuda == NULL) {
-        return rondo_fail(RONDO_INVALID_USAGE,
-                          "a communicator of the current GPU was asked for, but here is %s", why);
+        return rondo_fail(RONDO_INVALID_USAGE, "cannot create a communicator for the current GPU: %s", why);
     }
     if (cuda->CtxGetCurrent(&context) == CUDA_SUCCESS && context != NULL) {
         RONDO_CUDA_TRY(cuda->CtxGetDevice(&device), "cuCtxGetDevice of this thread's context");
@@ -257,7 +255,7 @@ rondo_status rondo_cuda_pointer(const void *pointer, enum rondo_pointer_kind *ki
     CUresult result = cuda->PointerGetAttributes((unsigned)RONDO_COUNTOF(which), which, values,
                                                  (CUdeviceptr)(uintptr_t)pointer);
     if (result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_INVALID_CONTEXT) {
-        return RONDO_SUCCESS; /* memory that it does not know */
+        return RONDO_SUCCESS; /* memory unknown to the driver */
     }
     RONDO_CUDA_TRY(result, "cuPointerGetAttributes of %p", pointer);
     if (managed) {

@@ -44,7 +44,7 @@ static struct {
     uint32_t serial;
 } blocks = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
-/* Identifies this process; a forked child is another one. Called with the lock held. */
+/* Identify this process; a forked child is another one. Called with the lock held. */
 static rondo_status process_word(uint64_t *word)
 {
     pid_t pid = getpid();
@@ -55,7 +55,7 @@ static rondo_status process_word(uint64_t *word)
     return RONDO_SUCCESS;
 }
 
-/* "cuMemMap: invalid argument (CUDA_ERROR_INVALID_VALUE)" for errors that somebody else logs. */
+/* Set the sentence "cuMemMap: invalid argument (...)" for errors that the caller logs. */
 static rondo_status quiet(const struct rondo_cuda *cuda, CUresult result, const char *call)
 {
     const char *name = NULL, *text = NULL;
@@ -246,7 +246,7 @@ static rondo_status memory_create(struct rondo_gpu_block *block, size_t bytes, e
             return status;
         }
         RONDO_INFO(RONDO_SUBSYS_P2P | RONDO_SUBSYS_ALLOC,
-                   "GPU %d (%s): no shareable memory by descriptors (%s): by IPC handles",
+                   "GPU %d (%s): cannot share memory by descriptor (%s); using IPC handles",
                    block->device.ordinal, block->device.bus_id, rondo_error_text());
         block_withdraw(block);
         memory_free(block);
@@ -265,12 +265,13 @@ static rondo_status create_failed(const struct rondo_cuda_device *device, size_t
         (void)rondo_cuda(NULL)->MemGetInfo(&free, &all);
         rondo_cuda_leave();
     }
-    return rondo_fail(RONDO_UNHANDLED_CUDA_ERROR,
-                      "cannot have %.1f MiB of GPU %d (%s) on host %s, which has %.1f of %.1f MiB free: %s; "
-                      "lower RONDO_BUFFSIZE or "
-                      "RONDO_MAX_NCHANNELS, or look at what else uses the GPU",
-                      (double)bytes / MIB, device->ordinal, device->bus_id, rondo_log_host(),
-                      (double)free / MIB, (double)all / MIB, text);
+    return rondo_fail(
+        RONDO_UNHANDLED_CUDA_ERROR,
+        "cannot allocate %.1f MiB on GPU %d (%s) of host %s, which has %.1f of %.1f MiB free: %s; "
+        "lower RONDO_BUFFSIZE or "
+        "RONDO_MAX_NCHANNELS, or find out what else uses the GPU",
+        (double)bytes / MIB, device->ordinal, device->bus_id, rondo_log_host(), (double)free / MIB,
+        (double)all / MIB, text);
 }
 
 static void list_add(struct rondo_gpu_block *block)
@@ -300,7 +301,8 @@ static rondo_status block_create(struct rondo_gpu_block **out, const struct rond
     CUstreamCaptureMode before;
     rondo_status status;
     if (bytes == 0 || bytes > (size_t)PTRDIFF_MAX / 2) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "cannot have %zu bytes of GPU %d on host %s", bytes,
+        return rondo_fail(RONDO_INVALID_ARGUMENT,
+                          "cannot allocate %zu bytes on GPU %d of host %s: the size is 0 or too large", bytes,
                           device->ordinal, rondo_log_host());
     }
     RONDO_TRY(RONDO_NEW(block, "a block of device memory"));
@@ -406,7 +408,7 @@ static rondo_status vmm_import(struct rondo_gpu_block *block, const struct rondo
     }
     int fd = rondo_shm_receive(path, socket_wait_ms(), &why);
     if (fd < 0) {
-        return rondo_fail_quiet(RONDO_SYSTEM_ERROR, "its descriptor cannot be had (%s): %s", path, why);
+        return rondo_fail_quiet(RONDO_SYSTEM_ERROR, "its descriptor is not available (%s): %s", path, why);
     }
     CUresult result = rondo_cuda(NULL)->MemImportFromShareableHandle(
         &block->handle, (void *)(uintptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
@@ -425,8 +427,8 @@ static rondo_status ipc_import(struct rondo_gpu_block *block, const struct rondo
     QUIET_TRY(cuda->MemGetAddressRange(&begin, &bytes, block->address), "cuMemGetAddressRange");
     if (begin > block->address || block->address - begin > bytes ||
         name->bytes > bytes - (block->address - begin)) {
-        return rondo_fail_quiet(RONDO_INTERNAL_ERROR, "its memory has %zu bytes, fewer than its record says",
-                                bytes);
+        return rondo_fail_quiet(RONDO_INTERNAL_ERROR,
+                                "its memory has %zu bytes, fewer than its record states", bytes);
     }
     return RONDO_SUCCESS;
 }
@@ -459,7 +461,7 @@ static rondo_status name_check(const struct rondo_cuda_device *device, const str
 {
     if (name->kind == RONDO_GPU_NONE || name->kind >= RONDO_NUM_GPU_KINDS || name->bytes == 0 ||
         name->bytes % LEAST_UNIT != 0 || name->bytes > (uint64_t)PTRDIFF_MAX / 2) {
-        return rondo_fail_quiet(RONDO_INTERNAL_ERROR, "its record cannot be right");
+        return rondo_fail_quiet(RONDO_INTERNAL_ERROR, "its record is invalid");
     }
     if (name->kind == RONDO_GPU_VMM && !device->vmm) {
         return rondo_fail_quiet(RONDO_UNHANDLED_CUDA_ERROR, "GPU %d cannot map memory by its descriptor",
@@ -578,7 +580,7 @@ rondo_status rondo_gpu_alloc(const struct rondo_cuda_device *device, size_t byte
     return RONDO_SUCCESS;
 }
 
-/* With the lock held. */
+/* Called with the lock held. */
 static struct rondo_gpu_block *alloc_at(const void *pointer, int inside)
 {
     uintptr_t at = (uintptr_t)pointer;

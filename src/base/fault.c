@@ -88,7 +88,7 @@ rondo_status rondo_fault_act(const char *phase, int rank, uint64_t op)
         struct timespec t = { ms / 1000, ms % 1000 * 1000000 };
         nanosleep(&t, NULL);
     } else {
-        return rondo_fail(RONDO_INTERNAL_ERROR, "rank %d on %s: failing on purpose in %s (RONDO_FAULT)", rank,
+        return rondo_fail(RONDO_INTERNAL_ERROR, "rank %d on %s: injected failure in %s (RONDO_FAULT)", rank,
                           rondo_log_host(), phase);
     }
     return RONDO_SUCCESS;

@@ -2,15 +2,15 @@
  * Conversions between float and the 16- and 8-bit floats: IEEE half, bfloat16, OCP FP8 E4M3 (no infinity, NaN
  * is 0x7f and 0xff, largest 448) and E5M2.
  *
- * To float: exact. From float: rounded to nearest even, subnormals included; what is too large becomes
- * infinity (E4M3: NaN, also from infinity). NaN stays NaN: narrowing keeps the sign and the upper bits of the
- * payload and sets the quiet bit, as F16C does (E4M3 has one NaN for each sign).
+ * Conversion to float is exact. Conversion from float rounds to nearest even, also to subnormals; larger
+ * values become infinity (E4M3: NaN, also from infinity). NaN stays NaN: narrowing keeps the sign and the
+ * upper bits of the payload and sets the quiet bit, as F16C does (E4M3 has one NaN for each sign).
  *
- * There is no branch, so that compilers vectorise loops over these functions. The two additions of floats
- * round and align subnormals for us; no subnormal float matters to them, so that a program which flushes
- * those to zero gets the same bits.
+ * The functions have no branches, so that compilers vectorise loops over them. Two additions of floats round
+ * and align subnormals. They involve no subnormal float, so a program that flushes those to zero gets the
+ * same bits.
  *
- * Code for a GPU takes its instructions for halves and bfloat16: the same bits, but that they have one NaN.
+ * Device code uses the GPU's instructions for f16 and bf16, which give the same bits, but only one NaN.
  */
 #ifndef RONDO_BASE_HALF_H
 #define RONDO_BASE_HALF_H
@@ -32,8 +32,7 @@ RONDO_FN float rondo_f32_from_bits(uint32_t bits)
     return value;
 }
 
-/* cond ? a : b, with a mask: gcc branches around an addition of floats that ?: leaves unused, and then does
- * not vectorise. */
+/* cond ? a : b by a mask. With ?: gcc branches around an addition of floats, and then does not vectorise. */
 RONDO_FN uint32_t rondo_select(int cond, uint32_t a, uint32_t b)
 {
     uint32_t mask = 0u - (uint32_t)cond;
@@ -41,8 +40,8 @@ RONDO_FN uint32_t rondo_select(int cond, uint32_t a, uint32_t b)
 }
 
 /*
- * Widen |x| of a format with `mbits` of mantissa and exponent bias `bias`, without its infinity and NaN.
- * Subnormals: put the mantissa below an implicit one of the smallest normal's binade and subtract that one.
+ * Widen |x| of a format with `mbits` of mantissa and exponent bias `bias`, except infinity and NaN. For
+ * subnormals, put the mantissa below the implicit one of the smallest normal's binade and subtract that one.
  */
 RONDO_FN uint32_t rondo_small_widen(uint32_t mag, int mbits, int bias)
 {
@@ -56,9 +55,9 @@ RONDO_FN uint32_t rondo_small_widen(uint32_t mag, int mbits, int bias)
 }
 
 /*
- * Round |x|, given as float bits, to such a format; the result runs on past its largest finite code.
- * Subnormals: adding the power of two whose last place is the format's smallest subnormal makes the addition
- * round to that place.
+ * Round |x|, given as float bits, to such a format; the result may exceed its largest finite code. For
+ * subnormals, add the power of two whose last place is the format's smallest subnormal: the addition rounds
+ * to that place.
  */
 RONDO_FN uint32_t rondo_small_round(uint32_t abs, int mbits, int bias)
 {
@@ -70,7 +69,7 @@ RONDO_FN uint32_t rondo_small_round(uint32_t abs, int mbits, int bias)
     return rondo_select(abs >= rebias + (1u << 23), normal, sub);
 }
 
-/* Narrow to an IEEE-like format whose infinity is `inf`: too large becomes infinity, NaN keeps its upper
+/* Narrow to an IEEE-like format whose infinity is `inf`. Larger values become infinity; NaN keeps its upper
  * payload. */
 RONDO_FN uint32_t rondo_small_narrow(uint32_t abs, int mbits, int bias, uint32_t inf)
 {
@@ -134,7 +133,7 @@ RONDO_FN float rondo_f8e4m3_to_f32(uint8_t code)
     return rondo_f32_from_bits(sign | rondo_select(mag == 0x7fu, 0x7fc00000u, finite));
 }
 
-/* Infinity and NaN run on past 0x7f like any other large number. */
+/* Infinity and NaN exceed 0x7f like any other large number. */
 RONDO_FN uint8_t rondo_f32_to_f8e4m3(float value)
 {
     uint32_t bits = rondo_f32_bits(value), abs = bits & 0x7fffffffu;

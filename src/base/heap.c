@@ -30,8 +30,8 @@ struct segment {
 static pthread_mutex_t heap_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct segment **segments;
 static int nsegments, segments_capacity;
-/* Of the parent, in a child that was forked: the memory is still the parent's, who would give the same blocks
- * to others. It stays where it is, and is not the child's to give or to free. */
+/* In a forked child: the parent's segments. The memory is shared with the parent, so the child must neither
+ * allocate from it nor free it. */
 static struct segment **inherited;
 
 static void heap_child(void)
@@ -65,7 +65,7 @@ static int segment_before(const uint8_t *at)
     return low - 1;
 }
 
-/* The last block of a segment that begins at or before an offset; -1: none. */
+/* Find the last block of a segment that begins at or before an offset; -1: none. */
 static int block_before(const struct segment *s, size_t offset)
 {
     int low = 0, high = s->nblocks;
@@ -121,8 +121,8 @@ static rondo_status segment_open(struct segment *s, size_t size)
     return RONDO_SUCCESS;
 }
 
-/* Addresses cost nothing: a segment is as large as all before it together, so that there are few. Where
- * addresses are limited it is as large as it must be. */
+/* Addresses cost nothing, so each segment is as large as all before it together, which keeps their number
+ * small. Where addresses are limited, the segment is only as large as needed. */
 static rondo_status segment_new(size_t bytes, struct segment **made)
 {
     size_t need = rondo_round_up(bytes, huge_page), want = rondo_max_size(heap_bytes(), least_segment);
@@ -150,8 +150,7 @@ static rondo_status segment_new(size_t bytes, struct segment **made)
     return RONDO_SUCCESS;
 }
 
-/* Its pages go back now, though peers may have it mapped: should one still look, it finds zeros and no memory
- * of anybody. */
+/* Return pages to the system at once. A peer that still has them mapped reads zeros, not another block. */
 static void pages_return(struct segment *s, size_t begin, size_t end)
 {
     if (end > begin) {
@@ -255,14 +254,14 @@ rondo_status rondo_heap_alloc(void **ptr, size_t bytes)
     status = heap_take(bytes, &at);
     pthread_mutex_unlock(&heap_lock);
     if (status == RONDO_SUCCESS) {
-        memset(at, 0, bytes); /* by the thread that will use it: its pages come from there */
+        memset(at, 0, bytes); /* in this thread, so that the pages come from its NUMA node */
         rondo_region_count(1);
         *ptr = at;
     }
     return status;
 }
 
-/* The pages that only the block used. */
+/* Return the pages that only this block used. */
 static void block_return(struct segment *s, int at)
 {
     size_t page = page_size(), begin = s->blocks[at].offset, end = begin + s->blocks[at].bytes;
@@ -300,10 +299,10 @@ rondo_status rondo_heap_free(void *ptr)
     pthread_mutex_unlock(&heap_lock);
     return given ? RONDO_SUCCESS
                  : rondo_fail(RONDO_INVALID_ARGUMENT,
-                              "%p is not memory that rondo_mem_alloc gave, or was freed before", ptr);
+                              "%p was not allocated by rondo_mem_alloc, or is freed already", ptr);
 }
 
-/* ---- what lies where ---- */
+/* ---- finding blocks ---- */
 
 int rondo_heap_find(const uint8_t *ptr, size_t bytes, struct rondo_region *region)
 {

@@ -32,7 +32,7 @@ static void host_read(void)
     if (gethostname(host_name, sizeof host_name - 1) != 0 && errno != ENAMETOOLONG) {
         snprintf(host_name, sizeof host_name, "unknown-host");
     }
-    /* The name goes into file names and log lines. */
+    /* The name becomes a part of file names and log lines. */
     for (char *at = host_name; *at; at++) {
         if (*at == '/' || *at <= ' ' || *at >= 0x7f) {
             *at = '_';
@@ -65,7 +65,7 @@ static uint32_t subsys_bit(const char *name, size_t length)
 
 uint32_t rondo_log_parse_subsys(const char *text, int *unknown)
 {
-    /* As NCCL: a ^ in front is for the whole list, which then takes away from ALL. */
+    /* As in NCCL, a leading ^ applies to the whole list, which then removes from ALL. */
     int remove_all = text[0] == '^';
     uint32_t mask = remove_all ? RONDO_SUBSYS_ALL : 0;
     *unknown = 0;
@@ -81,7 +81,7 @@ uint32_t rondo_log_parse_subsys(const char *text, int *unknown)
     return mask;
 }
 
-/* %h host, %p pid, %% a percent sign. @return 0, or -1 when the path is too long. */
+/* Expand %h (host), %p (pid) and %%. @return 0, or -1 if the path is too long. */
 static int file_expand(const char *pattern, char *path, size_t size)
 {
     size_t used = 0;
@@ -104,8 +104,8 @@ static int file_expand(const char *pattern, char *path, size_t size)
     return 0;
 }
 
-/* @return a descriptor for the path, or -1 with errno. O_NONBLOCK: a pipe without a reader is an error and
- * not a wait. */
+/* @return a descriptor for the path, or -1 with errno. With O_NONBLOCK, a pipe without a reader is an error
+ * instead of a wait. */
 static int file_open(const char *path)
 {
     int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600);
@@ -132,7 +132,7 @@ static void file_apply(const char *pattern)
     } else if (path[0] != '\0' && strcmp(path, "/dev/stderr") != 0) {
         fd = file_open(path);
         if (fd < 0) {
-            RONDO_WARN("RONDO_DEBUG_FILE: cannot open %.256s: %s; logging goes on as before", path,
+            RONDO_WARN("RONDO_DEBUG_FILE: cannot open %.256s: %s; logging continues as before", path,
                        errno == ELOOP ? "symbolic links are not followed" : strerror(errno));
             return;
         }
@@ -155,7 +155,7 @@ void rondo_log_init(void)
     pthread_mutex_unlock(&init_lock);
 }
 
-/* One write(2), unless the descriptor takes less; a log that cannot be written is dropped. */
+/* Use one write(2), unless the descriptor accepts less. A line that cannot be written is lost. */
 static void line_write(const char *line, size_t bytes)
 {
     int fd = __atomic_load_n(&log_fd, __ATOMIC_ACQUIRE);
@@ -192,7 +192,7 @@ void rondo_log_print(enum rondo_log_level level, const char *fmt, ...)
         used = sizeof line - 1;
         memcpy(line + used - 3, "...", 3);
     }
-    /* A line is one line, whatever a peer or a file put into the text. */
+    /* Text from a peer or a file must not start a new line. */
     for (size_t i = start; i < used; i++) {
         if ((unsigned char)line[i] < ' ' || line[i] == 0x7f) {
             line[i] = ' ';

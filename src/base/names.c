@@ -14,7 +14,7 @@ static const char *const status_texts[] = { RONDO_STATUS_TABLE(TEXT_ROW, ) };
 #define SIZE_ROW(ctx, name, NAME, value, storage, ...) [value] = sizeof(storage),
 static const uint8_t dtype_sizes[] = { RONDO_DTYPE_TABLE(SIZE_ROW, ) };
 
-/* Enums may hold any int that a caller passes; as unsigned, negative values are too large as well. */
+/* An enum may hold any int that a caller passes; unsigned, negative values are too large, too. */
 static const char *name_at(const char *const *names, size_t n, unsigned value)
 {
     return value < n ? names[value] : NULL;

@@ -88,7 +88,7 @@ static inline size_t rondo_param_mailbox_size(int nlocal)
 }
 /** Bytes of a connection's buffer for a protocol, on host memory or on GPUs. */
 int64_t rondo_param_buffer_bytes(enum rondo_proto proto, int gpus);
-/** Most channels if the communicator's config allows @a most (below 1: any number); at least MIN_NCHANNELS. */
+/** Most channels of a communicator whose config allows @a most (below 1: any); at least MIN_NCHANNELS. */
 int rondo_param_max_channels(int most, int gpus);
 void rondo_param_get_info(enum rondo_param_id id, struct rondo_param_info *info);
 

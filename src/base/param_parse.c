@@ -11,7 +11,7 @@ struct unit {
     int64_t factor;
 };
 
-/* A decimal number without blanks or plus sign. @return what follows it, or NULL. */
+/* Parse a decimal number without blanks or plus sign. @return the text after it, or NULL. */
 static const char *number(const char *text, int64_t *value)
 {
     char *end;
@@ -28,7 +28,7 @@ static const char *number(const char *text, int64_t *value)
     return end;
 }
 
-/* A number followed by nothing or by one of the units. */
+/* Parse a number, alone or followed by a unit. */
 static int number_with_unit(const char *text, int64_t plain, const struct unit *units, size_t nunits,
                             int64_t *value)
 {

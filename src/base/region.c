@@ -6,7 +6,7 @@
 #include "base/heap_impl.h"
 #include "base/mem.h"
 
-/* By base; `farthest` is the entry, of this one and those before it, that reaches farthest: if any holds a
+/* Sorted by base. `farthest` is the index of the entry, up to this one, that ends last: if any entry covers a
  * range that begins here, that one does. */
 struct entry {
     struct rondo_region region;
@@ -39,7 +39,7 @@ static void link_farthest(int from)
     }
 }
 
-/* The last entry that begins at or before an address; -1: none. */
+/* Find the last entry that begins at or before an address; -1: none. */
 static int entry_before(const uint8_t *at)
 {
     int low = 0, high = nentries;

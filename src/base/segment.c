@@ -27,7 +27,7 @@ static struct mapped **map_of(uint64_t id)
     return at;
 }
 
-/* Is it what the peer said? It was checked to be of this user, and is as long as the peer said. */
+/* Is it the segment that the peer announced? Its owner and size were checked before. */
 static rondo_status map_check(const struct rondo_segment_note *note, struct rondo_shm *shm)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);

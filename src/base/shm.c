@@ -34,7 +34,7 @@ const char *rondo_shm_mode_name(int mode)
     return (unsigned)mode < RONDO_COUNTOF(mode_names) ? mode_names[mode] : NULL;
 }
 
-/* Where a segment is, for open() and for messages. */
+/* The path of a segment, for open() and for messages. */
 static void shm_path(const struct rondo_shm_name *name, char *path, size_t size)
 {
     if (name->mode == RONDO_SHM_MODE_MEMFD) {
@@ -56,7 +56,7 @@ static rondo_status name_make(struct rondo_shm_name *name, enum rondo_shm_mode m
     return RONDO_SUCCESS;
 }
 
-/* Map all of fd, on a huge page's boundary when it is at least as long as one. @return NULL with errno. */
+/* Map all of fd, aligned to a huge page if it is at least as long as one. @return NULL with errno. */
 static uint8_t *shm_map(int fd, size_t size)
 {
     uint8_t *base;
@@ -86,7 +86,7 @@ static uint8_t *shm_map(int fd, size_t size)
     return base;
 }
 
-/* A new, empty segment; the name says where it is. */
+/* Create an empty segment and its name. */
 static int shm_new_memfd(struct rondo_shm *shm)
 {
     int fd = memfd_create("rondo", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -126,14 +126,14 @@ static rondo_status create_failed(const struct rondo_shm *shm)
                                                                   : RONDO_SHM_MODE_FILE));
 }
 
-/* Size, identity and mapping of the segment behind shm->fd. @return 0, or -1 with errno. */
+/* Set size, identity and mapping of the segment behind shm->fd. @return 0, or -1 with errno. */
 static int shm_setup(struct rondo_shm *shm)
 {
     struct stat st;
     if (ftruncate(shm->fd, (off_t)shm->size) != 0 || fstat(shm->fd, &st) != 0) {
         return -1;
     }
-    /* A peer that shrinks the segment would kill us with SIGBUS. Files in /dev/shm cannot be sealed. */
+    /* Or a peer that shrinks it would kill us by SIGBUS. Files in /dev/shm cannot be sealed. */
     (void)fcntl(shm->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
     shm->name.inode = st.st_ino;
     shm->name.size = shm->size;
@@ -167,7 +167,7 @@ rondo_status rondo_shm_create(struct rondo_shm *shm, size_t size, enum rondo_shm
                           rondo_log_host());
     }
     made.size = rondo_round_up(size, (size_t)sysconf(_SC_PAGESIZE));
-    /* Growing a file beyond this limit would be a SIGXFSZ. */
+    /* Growing a file beyond this limit would raise SIGXFSZ. */
     if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
         made.size > limit.rlim_cur) {
         return rondo_fail(RONDO_SYSTEM_ERROR,
@@ -242,8 +242,8 @@ rondo_status rondo_shm_reserve(struct rondo_shm *shm, size_t offset, size_t byte
     int failed;
     if (!shm->base || shm->fd < 0 || offset > shm->size || bytes > shm->size - offset) {
         return rondo_fail(RONDO_INTERNAL_ERROR,
-                          "reserve of bytes %zu to %zu + %zu of a segment of %zu bytes that is %s", offset,
-                          offset, bytes, shm->size, shm->base ? "open" : "closed");
+                          "cannot reserve bytes %zu to %zu + %zu of a segment of %zu bytes that is %s",
+                          offset, offset, bytes, shm->size, shm->base ? "open" : "closed");
     }
     if (bytes == 0) {
         return RONDO_SUCCESS;
@@ -254,7 +254,7 @@ rondo_status rondo_shm_reserve(struct rondo_shm *shm, size_t offset, size_t byte
     return failed ? reserve_failed(shm, bytes) : RONDO_SUCCESS;
 }
 
-/* Can rondo_shm_create() have made this record of a peer? */
+/* Could rondo_shm_create() have made this record? */
 static int name_valid(const struct rondo_shm_name *name)
 {
     size_t prefix;
@@ -281,22 +281,22 @@ static int name_valid(const struct rondo_shm_name *name)
     return 1;
 }
 
-/* Time to wait for an owner's socket: no longer than creation may last. */
+/* How long to wait for an owner's socket: no longer than creation may take. */
 static int socket_wait_ms(void)
 {
     int64_t limit_ms = rondo_params()->init_timeout / 1000000;
     return limit_ms > 0 && limit_ms < MOST_WAIT_MS ? (int)limit_ms : MOST_WAIT_MS;
 }
 
-/* @return a descriptor, of whatever it may be, or -1 and *why. */
+/* @return an unchecked descriptor, or -1 and *why. */
 static int shm_get(const struct rondo_shm_name *name, const char *path, const char **why)
 {
     int fd;
     if (name->mode == RONDO_SHM_MODE_SOCKET) {
         return rondo_shm_receive(name->path, socket_wait_ms(), why);
     }
-    /* O_NONBLOCK: should the number now belong to a pipe, do not wait for its writer. The link in /proc must
-     * be followed. */
+    /* O_NONBLOCK: if the descriptor number belongs to a pipe by now, do not wait for its writer. The link in
+     * /proc must be followed. */
     fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | (name->mode == RONDO_SHM_MODE_FILE ? O_NOFOLLOW : 0));
     if (fd < 0) {
         *why = strerror(errno);
@@ -304,7 +304,7 @@ static int shm_get(const struct rondo_shm_name *name, const char *path, const ch
     return fd;
 }
 
-/* @return a descriptor of the very segment that the name tells of, or -1 and *why. */
+/* @return a descriptor of exactly the named segment, or -1 and *why. */
 static int shm_find(const struct rondo_shm_name *name, const char *path, const char **why)
 {
     struct stat st;
@@ -334,7 +334,7 @@ rondo_status rondo_shm_open(struct rondo_shm *shm, const struct rondo_shm_name *
     int fd;
     if (!name_valid(name)) {
         return rondo_fail_quiet(RONDO_SYSTEM_ERROR,
-                                "a peer on host %s sent a shared memory record that cannot be right",
+                                "a peer on host %s sent an invalid record of shared memory",
                                 rondo_log_host());
     }
     shm_path(name, path, sizeof path);
@@ -377,7 +377,7 @@ void rondo_shm_close(struct rondo_shm *shm)
     if (shm->base) {
         munmap(shm->base, shm->size);
         if (shm->fd >= 0) {
-            rondo_shm_unlink(shm); /* the creator's, when an error came before all peers had mapped it */
+            rondo_shm_unlink(shm); /* the creator, if an error came before all peers had mapped it */
             close(shm->fd);
         }
     }

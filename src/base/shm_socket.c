@@ -18,8 +18,8 @@
 #define STOP_EVENT UINT64_MAX
 
 enum {
-    RETRY_MS = 1, /* of a client, while the queue of the listening socket is full */
-    REST_MS = 20  /* of the thread, when it has no descriptor to accept a client with */
+    RETRY_MS = 1, /* pause of a client while the queue of the listening socket is full */
+    REST_MS = 20  /* pause of the thread while it has no descriptor to accept a client */
 };
 
 struct offer {
@@ -28,7 +28,7 @@ struct offer {
     int fd, listener;
 };
 
-/* Everything in it is under the lock, which is held for work that does not wait. */
+/* All fields are under the lock, which is never held while waiting. */
 struct server {
     pthread_t thread;
     pid_t pid;        /* of the owner: a forked child has the memory and the descriptors, but no thread */
@@ -40,7 +40,7 @@ struct server {
 static pthread_mutex_t server_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct server *server; /* NULL: nothing is offered */
 
-/* @return bytes of the address that are used; 0: not an address. */
+/* @return bytes of the address; 0: it is malformed. */
 static socklen_t address_fill(struct sockaddr_un *un, const char *address)
 {
     size_t length = strlen(address);
@@ -53,7 +53,7 @@ static socklen_t address_fill(struct sockaddr_un *un, const char *address)
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length);
 }
 
-/* Credentials of the other end of the connection. */
+/* Get the credentials of the other end of the connection. */
 static int is_same_user(int fd)
 {
     struct ucred peer;
@@ -68,7 +68,7 @@ union control {
     char bytes[CMSG_SPACE(sizeof(int))];
 };
 
-/* The socket is new: its queue has room, so this does not wait. fd -1: none. @return -1 with errno. */
+/* Does not wait, since the queue of the new socket has room. fd -1: send none. @return -1 with errno. */
 static int answer_send(int client, int32_t error, int fd)
 {
     union control control = { .bytes = { 0 } };
@@ -91,7 +91,7 @@ static int answer_receive(int fd, const char **why)
     int32_t error = 0;
     int received;
     struct iovec data = { &error, sizeof error };
-    /* Room for one descriptor and not, as CMSG_SPACE has, for a second that nobody would close. */
+    /* Room for one descriptor: CMSG_SPACE has room for a second one, which nobody would close. */
     struct msghdr message = { .msg_iov = &data,
                               .msg_iovlen = 1,
                               .msg_control = control.bytes,
@@ -116,7 +116,7 @@ static int answer_receive(int fd, const char **why)
 
 /* ---- the thread ---- */
 
-/* @return 1: a client waits, but there is no free descriptor to accept it. */
+/* @return 1 if a client waits, but there is no free descriptor to accept it. */
 static int offer_answer(const struct offer *offer)
 {
     int client = accept4(offer->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -132,13 +132,13 @@ static int offer_answer(const struct offer *offer)
     return 0;
 }
 
-/* @return 1: pause, a client has to wait. */
+/* @return 1 to pause, because a client has to wait. */
 static int server_turn(const struct server *s, const struct epoll_event *events, int n)
 {
     int rest = 0;
     for (int i = 0; i < n; i++) {
         for (const struct offer *offer = s->offers; offer != NULL; offer = offer->next) {
-            if (offer->key == events[i].data.u64) { /* else withdrawn since */
+            if (offer->key == events[i].data.u64) { /* else it was withdrawn meanwhile */
                 rest |= offer_answer(offer);
             }
         }
@@ -203,7 +203,7 @@ static rondo_status socket_failed(const char *what)
                                                          : "use another RONDO_SHM_MODE");
 }
 
-/* With the lock held. */
+/* Called with the lock held. */
 static rondo_status server_start(struct server **server_out)
 {
     struct epoll_event stop = { .events = EPOLLIN, .data.u64 = STOP_EVENT };
@@ -228,7 +228,7 @@ fail:
     return status;
 }
 
-/* End a server that offers nothing. Takes the lock held and gives it back. */
+/* End a server that offers nothing. Called with the lock held; releases it. */
 static void server_end_unlock(struct server *s)
 {
     uint64_t one = 1;
@@ -263,7 +263,7 @@ static rondo_status offer_new(struct offer **offer_out, int fd, uint64_t key, co
     return RONDO_SUCCESS;
 }
 
-/* With the lock held. */
+/* Called with the lock held. */
 static rondo_status server_add(struct server *s, struct offer *offer)
 {
     struct epoll_event event = { .events = EPOLLIN, .data.u64 = offer->key };
@@ -282,7 +282,7 @@ rondo_status rondo_shm_offer(int fd, uint64_t key, const char *address)
     RONDO_TRY(offer_new(&offer, fd, key, address));
     pthread_mutex_lock(&server_lock);
     if (server != NULL && server->pid != getpid()) {
-        server_free(server); /* inherited by fork; the parent's own descriptors stay open */
+        server_free(server); /* inherited by fork; the parent's descriptors stay open */
         server = NULL;
     }
     status = server == NULL ? server_start(&server) : RONDO_SUCCESS;
@@ -316,7 +316,7 @@ void rondo_shm_withdraw(uint64_t key)
         epoll_ctl(server->epoll, EPOLL_CTL_DEL, offer->listener, NULL);
         shutdown(
             offer->listener,
-            SHUT_RDWR); /* a forked child may still hold it: who connects is refused, and does not wait */
+            SHUT_RDWR); /* a forked child may still hold it: refuse clients, instead of letting them wait */
         offer_free(offer);
     }
     if (server->offers == NULL) {
@@ -328,7 +328,7 @@ void rondo_shm_withdraw(uint64_t key)
 
 /* ---- the client ---- */
 
-/* @return -1 with errno; EAGAIN: the queue of those who wait stayed full. */
+/* @return -1 with errno; EAGAIN: the queue stayed full. */
 static int connect_until(int fd, const struct sockaddr_un *un, socklen_t bytes, int64_t end_ns)
 {
     while (connect(fd, (const struct sockaddr *)un, bytes) != 0) {

@@ -6,7 +6,7 @@
 #include "base/log.h"
 
 static _Thread_local char error_text[RONDO_ERROR_TEXT];
-static _Thread_local int logged; /* it was */
+static _Thread_local int logged; /* error_text was */
 
 static void error_set(const char *fmt, va_list args)
 {

@@ -4,13 +4,13 @@
 #include <time.h>
 
 enum {
-    LOOK_EVERY = 16,   /* yielding turns between two looks at the hooks and the clock */
-    IDLE_AFTER = 1000, /* turns after which a wait counts as long */
-    IDLE_EVERY = 128, /* turns between two turns of the hooks for long waits; slow turns of the spinning phase
-                         come at multiples of it */
-    CROWDED_NS = 5 * 1000, /* a yield that takes longer has let another process run */
-    CROWDED_WAITS = 16,    /* then so many waits do not spin */
-    CROWDED_DOUBLINGS = 6,
+    LOOK_EVERY = 16,   /* turns of yielding between two checks of the hooks and the clock */
+    IDLE_AFTER = 1000, /* turns after which a wait is long */
+    IDLE_EVERY =
+        128, /* turns between two runs of the idle hooks; slow turns while spinning are multiples of it */
+    LONG_YIELD_NS = 5 * 1000, /* a yield that takes longer has let another process run */
+    YIELDING_WAITS = 16,      /* after one, this many waits do not spin */
+    MOST_DOUBLINGS = 6,
     MIN_SLEEP_NS = 20 * 1000,
     MAX_SLEEP_NS = 1000 * 1000,
 };
@@ -22,7 +22,7 @@ int64_t rondo_now_ns(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* What is due after waited_ns: the one warning, or the end. */
+/* Warn once, or end the wait at its deadline. */
 static rondo_status wait_report(struct rondo_wait *wait, int64_t waited_ns)
 {
     const struct rondo_wait_policy *policy = wait->policy;
@@ -37,13 +37,13 @@ static rondo_status wait_report(struct rondo_wait *wait, int64_t waited_ns)
     if (policy->warn_after_ns > 0 && waited_ns >= policy->warn_after_ns && !wait->warned) {
         wait->warned = 1;
         if (policy->report) {
-            (void)policy->report(policy->arg, 0, waited_ns); /* ends nothing, by contract */
+            (void)policy->report(policy->arg, 0, waited_ns); /* a warning never ends the wait */
         }
     }
     return RONDO_SUCCESS;
 }
 
-/* Sleep longer the longer the wait has been, so that a short one is not made much longer. */
+/* Sleep in proportion to the time waited, so that a sleep never prolongs a wait much. */
 static void wait_sleep(int64_t over_ns)
 {
     int64_t ns = over_ns / 32;
@@ -51,28 +51,28 @@ static void wait_sleep(int64_t over_ns)
     nanosleep(&(struct timespec){ .tv_nsec = (long)ns }, NULL);
 }
 
-/* A long wait sees that more than once, which says no more of those to come. */
+/* Note oversubscription once per wait: a long wait notices it again and again. */
 static void see_others(struct rondo_wait *wait)
 {
-    struct rondo_crowd *crowd = wait->policy->crowd;
-    if (!wait->crowded) {
-        crowd->waits = CROWDED_WAITS << crowd->doubled;
-        crowd->doubled += crowd->doubled < CROWDED_DOUBLINGS;
-        wait->crowded = 1;
+    struct rondo_oversubscription *oversubscription = wait->policy->oversubscription;
+    if (!wait->noticed) {
+        oversubscription->waits = YIELDING_WAITS << oversubscription->doubled;
+        oversubscription->doubled += oversubscription->doubled < MOST_DOUBLINGS;
+        wait->noticed = 1;
     }
 }
 
-/* Let others run, and learn whether there are any. */
+/* Yield, and notice if another process ran meanwhile. */
 static void give_way(struct rondo_wait *wait)
 {
     int64_t before_ns;
-    if (wait->policy->crowd == NULL) {
+    if (wait->policy->oversubscription == NULL) {
         sched_yield();
         return;
     }
     before_ns = rondo_now_ns();
     sched_yield();
-    if (rondo_now_ns() - before_ns > CROWDED_NS) {
+    if (rondo_now_ns() - before_ns > LONG_YIELD_NS) {
         see_others(wait);
     }
 }
@@ -106,7 +106,7 @@ rondo_status rondo_wait_once_slow(struct rondo_wait *wait)
     }
     if (policy->sleep_after_ns > 0 && waited_ns > policy->sleep_after_ns) {
         wait_sleep(waited_ns - policy->sleep_after_ns);
-        wait->turns |= IDLE_EVERY - 1; /* the turn after a sleep looks at everything */
+        wait->turns |= IDLE_EVERY - 1; /* the turn after a sleep checks everything */
     } else if (!spinning) {
         give_way(wait);
     }

@@ -18,18 +18,18 @@
  * was interrupted. So at first only a few waits stop spinning, and twice as many each time one of them
  * notices it again.
  */
-struct rondo_crowd {
+struct rondo_oversubscription {
     uint32_t waits;   /* waits that will yield at once */
     uint32_t doubled; /* how often their number was doubled */
 };
 
 struct rondo_wait_policy {
-    uint32_t spins;                  /* checks with pause before the first yield */
-    struct rondo_crowd *crowd;       /* NULL: do not watch for oversubscription */
-    int64_t sleep_after_ns;          /* 0: never sleep */
-    int64_t timeout_ns;              /* 0: no deadline */
-    int64_t warn_after_ns;           /* 0: never */
-    struct rondo_progress *progress; /* may be NULL */
+    uint32_t spins;                                  /* checks with pause before the first yield */
+    struct rondo_oversubscription *oversubscription; /* NULL: do not watch for oversubscription */
+    int64_t sleep_after_ns;                          /* 0: never sleep */
+    int64_t timeout_ns;                              /* 0: no deadline */
+    int64_t warn_after_ns;                           /* 0: never */
+    struct rondo_progress *progress;                 /* may be NULL */
     /* Called every few checks, in any phase of the wait. @return RONDO_SUCCESS to continue. */
     rondo_status (*check)(void *arg);
     /* Called once at warn_after and once at the deadline (late = 1): log who waits for whom; @return the
@@ -45,7 +45,7 @@ enum { RONDO_EAGER_TURNS = 24 };
 struct rondo_wait {
     const struct rondo_wait_policy *policy;
     uint32_t turns, spins;
-    int warned, crowded; /* crowded: this wait has noticed oversubscription */
+    int warned, noticed; /* noticed: oversubscription, in this wait */
     int64_t start_ns;    /* 0 while the wait is too short to be worth reading the clock */
 };
 
@@ -53,14 +53,14 @@ static inline void rondo_wait_begin(struct rondo_wait *wait, const struct rondo_
 {
     wait->policy = policy;
     wait->spins = policy->spins;
-    if (RONDO_UNLIKELY(policy->crowd != NULL && policy->crowd->waits > 0)) {
-        policy->crowd->waits--;
+    if (RONDO_UNLIKELY(policy->oversubscription != NULL && policy->oversubscription->waits > 0)) {
+        policy->oversubscription->waits--;
         wait->spins = 0;
-    } else if (policy->crowd != NULL) {
-        policy->crowd->doubled = 0;
+    } else if (policy->oversubscription != NULL) {
+        policy->oversubscription->doubled = 0;
     }
     wait->turns = 0;
-    wait->warned = wait->crowded = 0;
+    wait->warned = wait->noticed = 0;
     wait->start_ns = 0;
 }
 
@@ -69,7 +69,7 @@ static inline void rondo_wait_reset(struct rondo_wait *wait)
 {
     wait->turns = 0;
     wait->start_ns = 0;
-    wait->spins = wait->crowded ? 0 : wait->spins;
+    wait->spins = wait->noticed ? 0 : wait->spins;
 }
 
 rondo_status rondo_wait_once_slow(struct rondo_wait *wait);

@@ -67,7 +67,8 @@ static inline rondo_status run_shot(struct rondo_ctx *ctx, const struct rondo_ca
         note_call(ctx, entry, word);
         ended = ctx->running.exec_ops->collect(
             ctx->running.exec, run,
-            ctx->running.policy.spins > 0 && ctx->running.crowd.waits == 0 ? FAST_LOOKS : 0, &status);
+            ctx->running.policy.spins > 0 && ctx->running.oversubscription.waits == 0 ? FAST_LOOKS : 0,
+            &status);
     } else {
         note_call(ctx, entry, word);
         rondo_run_again(run);

@@ -341,7 +341,7 @@ void rondo_ctx_policy(struct rondo_ctx *ctx)
                     : ctx->wiring.layout.model.ranks_per_core > 1 ? 0
                     : ctx->wiring.net.proxied > 0                 ? NET_SPINS
                                                                   : SPINS;
-    policy->crowd = params->spin >= 0 ? NULL : &ctx->running.crowd;
+    policy->oversubscription = params->spin >= 0 ? NULL : &ctx->running.oversubscription;
     policy->sleep_after_ns = params->sleep_after;
     policy->timeout_ns = timeout;
     policy->warn_after_ns = params->warn_after;

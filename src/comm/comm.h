@@ -85,9 +85,9 @@ struct rondo_running {
     struct rondo_exec_owner owner;
     struct rondo_progress progress;
     struct rondo_wait_policy policy;
-    struct rondo_crowd crowd; /* of the policy */
-    uint32_t stall_checks;    /* in the present wait */
-    int lingers;              /* a rank that a drop did not wait for; -1: none */
+    struct rondo_oversubscription oversubscription; /* of the policy */
+    uint32_t stall_checks;                          /* in the present wait */
+    int lingers;                                    /* a rank that a drop did not wait for; -1: none */
     struct rondo_allowed allowed;
     struct rondo_tune *tune; /* RONDO_TUNE_FILE; NULL: none. Owned; layout.measured points into it */
     const struct rondo_choice *forced; /* replaces the tuner's selection; NULL: nothing does. Not owned */

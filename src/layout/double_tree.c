@@ -1,9 +1,9 @@
 #include "layout/double_tree.h"
 
 /*
- * The tree that the second one is made of. Position 0 is the root. Any other position belongs to the level of
- * its lowest set bit: odd positions are leaves, and a position of level b has its children b/2 to either
- * side, where the right one comes nearer by halves until it exists.
+ * Tree 0, from which tree 1 is made. Position 0 is the root. The level of any other position is its lowest
+ * set bit: odd positions are leaves, and a position of level b has its children at distance b/2 to either
+ * side; the distance of the right one halves until that position exists.
  *
  *      n = 7:   0 ---------------- 4
  *                            2           6
@@ -38,8 +38,8 @@ static void low_bit_tree(int n, int i, int *parent, int child[2], int *nchildren
     }
 }
 
-/* Tree 1 is the mirror of tree 0 when n is even, and tree 0 moved on by one when n is odd: both turn leaves
- * into inner positions. */
+/* Tree 1 is tree 0 mirrored if n is even, and shifted by one if n is odd. Both turn leaves into inner
+ * positions. */
 static int from_tree0(int n, int which, int i)
 {
     if (which == 0 || i < 0) {
@@ -82,7 +82,7 @@ int rondo_double_tree_toward(int n, int which, int i, int to)
     if (i == to) {
         return -1;
     }
-    for (; to >= 0; to = up) { /* i is on the way up from `to` when `to` is below i */
+    for (; to >= 0; to = up) { /* if `to` is below i, its ancestors include i */
         rondo_double_tree(n, which, to, &up, ignored, &unused);
         if (up == i) {
             return to == child[0] ? 1 : 2;

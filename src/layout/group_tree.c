@@ -5,20 +5,19 @@
 #include "layout/double_tree.h"
 #include "base/mem.h"
 
-/* ---- a tree over the groups of one level that are in one group of the level above ---- */
+/* ---- a tree over sibling groups: those of one level inside one group of the level above ---- */
 
-/* A group among its siblings. What hangs below the group that they are in hangs below one of them, or below
- * two. */
+/* A group among its siblings. Trees that hang below their common group hang below one or two of them. */
 struct member {
     int parent, child[2], nchildren;
-    int below; /* trees that hang here, before the children */
+    int below; /* foreign trees that hang here, before the children */
 };
 
 /*
- * With two trees below, one member takes the first and one neighbour, which takes the second: the root of the
- * other members' tree. So no member has more than two below it. Of the pair of trees one has its leaves at
- * odd members and the other at even ones, as the double trees have, and so most members are a leaf in one of
- * the two whether trees hang there or not.
+ * With two foreign trees below, one member leads: it takes the first, and has as its child the root of the
+ * tree over the other members, which takes the second. So no member has more than two below it. As with the
+ * double trees, one of the pair has its leaves at odd members and the other at even ones, so that most
+ * members are a leaf in one of the two, with or without foreign trees.
  */
 static int to_rest(int n, int which, int i) { return which != 0 ? i - 1 : n % 2 != 0 ? i : n - 2 - i; }
 static int from_rest(int n, int which, int j)
@@ -51,10 +50,9 @@ static struct member member_at(int n, int which, int below, int i)
     return m;
 }
 
-/* ---- the whole ---- */
+/* ---- the whole tree ---- */
 
-/* Of a group that is laid: where its tree begins, and where a second tree of others hangs. The first one
- * hangs at the root. */
+/* A finished group: the root of its tree, where a first foreign tree hangs, and the place of a second one. */
 struct ends {
     int16_t root, second;
 };
@@ -63,9 +61,8 @@ struct laying {
     const uint8_t *cut;
     int nlevels, which;
     struct rondo_tree_link *link;
-    struct ends *ends;                    /* of the group that begins at a position and was laid last */
-    int16_t *start[RONDO_NUM_LEVELS + 1]; /* per level: where the groups of the group that is being laid
-                                             begin, from its own begin on */
+    struct ends *ends; /* per position: of the group that begins there and was finished last */
+    int16_t *start[RONDO_NUM_LEVELS + 1]; /* per level: where the subgroups of the current group begin */
 };
 
 static int starts(const struct laying *l, int i, int level)
@@ -73,7 +70,7 @@ static int starts(const struct laying *l, int i, int level)
     return level == l->nlevels || (l->cut[i] != 0 && l->cut[i] <= level + 1);
 }
 
-/* Hang a group at the place (0 or 1) of another one. A single position has both places, in this order. */
+/* Hang a group at place 0 or 1 of another one. A single position has both places, in this order. */
 static void hang(const struct laying *l, const struct ends *group, const struct ends *at, int place)
 {
     int up = place == 0 ? at->root : at->second;
@@ -105,7 +102,7 @@ static struct ends lay(const struct laying *l, int begin, int end, int level, in
     if (end - begin == 1) {
         return (struct ends){ (int16_t)begin, (int16_t)begin };
     }
-    int16_t *start = l->start[level] + begin; /* two positions are apart on the level behind the last one */
+    int16_t *start = l->start[level] + begin; /* beyond the last level, each position is alone */
     for (int i = begin; i < end; i++) {
         if (i == begin || starts(l, i, level)) {
             start[n++] = (int16_t)i;
@@ -139,7 +136,7 @@ static void finish(struct rondo_group_tree *tree, int n, const struct ends *ends
         int hops = hops_of(tree, i);
         int16_t *child = tree->link[i].child;
         tree->depth = hops > tree->depth ? hops : tree->depth;
-        if (child[0] < 0) { /* that place is for a tree of others */
+        if (child[0] < 0) { /* this place is for a foreign tree */
             child[0] = child[1];
             child[1] = -1;
         }
@@ -156,7 +153,8 @@ rondo_status rondo_group_tree_create(struct rondo_group_tree *tree, int n, const
     rondo_status status;
     *tree = (struct rondo_group_tree){ .link = NULL };
     if (n < 1 || n > RONDO_GROUP_TREE_MOST) {
-        return rondo_fail(RONDO_INTERNAL_ERROR, "a tree over %d positions of a node; 1 to %d can be laid", n,
+        return rondo_fail(RONDO_INTERNAL_ERROR,
+                          "cannot make a tree over %d positions of a node: 1 to %d are supported", n,
                           RONDO_GROUP_TREE_MOST);
     }
     RONDO_TRY_GOTO(RONDO_NEW_ARRAY(tree->link, n, what), out);
@@ -186,7 +184,7 @@ int rondo_group_tree_toward(const struct rondo_group_tree *tree, int i, int to)
     if (i == to) {
         return -1;
     }
-    for (int up; to >= 0; to = up) { /* i is on the way up from `to` when `to` is below i */
+    for (int up; to >= 0; to = up) { /* if `to` is below i, its ancestors include i */
         up = tree->link[to].parent;
         if (up == i) {
             return to == tree->link[i].child[0] ? 1 : 2;

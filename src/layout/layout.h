@@ -1,7 +1,7 @@
 /*
- * A layout: the rings and trees laid over the ranks of a communicator, and what they cost. Filled by src/
- * from topo/ (and stitched over nodes), read by coll/'s costs and by src/'s plans. The same on all ranks, but
- * for `self` fields.
+ * The layout of a communicator: rings and trees over its ranks, and the numbers of the cost model.
+ * comm/layout_fill.c fills it in from what topo/ found; the tuner and the plans read it. All ranks compute
+ * the same values, except those about the rank itself.
  */
 #ifndef RONDO_LAYOUT_LAYOUT_H
 #define RONDO_LAYOUT_LAYOUT_H
@@ -28,80 +28,78 @@ struct rondo_channel_layout {
     struct rondo_tree tree;
 };
 
-/* A graph over the GPUs of all nodes, merged: the least bandwidth, the worst paths. */
+/* The graphs of all nodes merged into one: the lowest bandwidth, the worst paths. */
 struct rondo_model_graph {
     int32_t nchannels;          /* as searched */
-    int32_t bw_intra, bw_inter; /* MB/s of one of them inside the node and through a net */
-    int32_t latency_inter;      /* ns that the nets add to a message */
-    int32_t nvlink;             /* 1: only NVLink inside the nodes */
-    int32_t near;  /* 1: only NVLink, or one GPU, inside the nodes: pairs do not share the links of others */
-    int32_t ll128; /* 1: all its paths deliver 128 bytes as one, and its conns take them */
-    int32_t one_gpu; /* tree: 1: all of a node's traffic to other nodes is one GPU's */
+    int32_t bw_intra, bw_inter; /* MB/s of one channel inside the node, and through a NIC */
+    int32_t latency_inter;      /* ns that the network adds to a message */
+    int32_t nvlink;             /* 1: NVLink only inside the nodes */
+    int32_t near;               /* 1: NVLink only, or one GPU per node: no two pairs share a link */
+    int32_t ll128;              /* 1: every path delivers 128 bytes atomically, and every conn has LL128 */
+    int32_t one_gpu;            /* 1: in the tree, one GPU carries all traffic of a node to others */
 };
 
-/* What the model of GPU machines is computed from (tuner/cost_gpu.h): plain facts that all ranks know. */
+/* Input of the cost model of GPUs (tuner/cost_gpu.h), known to all ranks. */
 struct rondo_model_gpu {
-    int32_t
-        nchannels;  /* laid over the graphs, which they load fully when all are used; 0: not a GPU machine */
-    int32_t sm;     /* least compute capability x 10 */
-    int32_t host;   /* enum rondo_gpu_host: the CPUs */
-    int32_t p2p_ll; /* most bytes of a message that goes by LL inside a node */
-    int32_t direct; /* bytes of a place in which one-shot and two-shot stage data; 0: the GPUs do not reach
-                       into one another's memory */
+    int32_t nchannels; /* channels of the graphs; together they use their full bandwidth; 0: not GPUs */
+    int32_t sm;        /* lowest compute capability x 10 */
+    int32_t host;      /* enum rondo_gpu_host: the CPUs */
+    int32_t p2p_ll;    /* largest message that uses LL inside a node */
+    int32_t direct; /* bytes of a staging place of one-shot and two-shot; 0: GPUs cannot access one another's
+                       memory */
     struct rondo_model_graph ring, tree;
 };
 
-/*
- * Numbers of the cost model. Times in us, bandwidths in GB/s (1e9 bytes); coll/algo.h says how they are used.
- * With `gpu` filled it says all, and the numbers of host memory are not looked at.
- */
-/* What lies between groups of a level (layout/group_tree.h) that are in one group of the level above, against
- * what lies between ranks of one innermost group. */
+/* The cost of crossing from one group of a level (layout/group_tree.h) to a sibling, relative to staying in
+ * an innermost group. */
 struct rondo_model_level {
-    double us, copy; /* a hop takes so many times as long, and so does copying */
-    double bw;       /* GB/s each way between one of the groups and all the others */
+    double us, copy; /* factors of the time of a hop, and of copying */
+    double bw;       /* GB/s in each direction between one of the groups and all others */
 };
 
+/*
+ * Numbers of the cost model. Times are in us, bandwidths in GB/s (1e9 bytes); tuner/cost.h says how they are
+ * used. If `gpu` is filled in, only it is used.
+ */
 struct rondo_model {
-    double hop_us[RONDO_NUM_PROTOS]; /* one slice from one rank to the next inside a node */
-    double bw[RONDO_NUM_PROTOS];     /* of one rank moving data through a conn, payload */
-    double net_us[RONDO_NUM_PROTOS]; /* the same between nodes */
-    double net_bw[RONDO_NUM_PROTOS]; /* each way, of what a node's ranks pass to other nodes */
+    double hop_us[RONDO_NUM_PROTOS]; /* a slice from one rank to the next inside a node */
+    double bw[RONDO_NUM_PROTOS];     /* payload that one rank moves through a conn */
+    double net_us[RONDO_NUM_PROTOS]; /* as hop_us, between nodes */
+    double net_bw[RONDO_NUM_PROTOS]; /* in each direction, of all that a node's ranks send to other nodes */
     double base_us;                  /* fixed cost of a call */
-    double mailbox_us, mailbox_bw;   /* one-shot: a post seen by everyone; payload read by one rank */
-    double pair_bw, pair_past_bw;    /* the same of two ranks, which hand their places over: up to pair_cached
-                                        bytes, and above; 0: they do not */
-    double conn_slows;   /* on far cores: of what these are slower, the part that bytes through conns are */
-    double pair_slows;   /* the same of such posts */
-    size_t pair_cached;  /* of the larger buffer of a rank */
-    size_t stream_bytes; /* the same; from so many on results that are not in place are stored past the
+    double mailbox_us, mailbox_bw;   /* one-shot: publishing to all; payload that one rank reads */
+    double pair_bw, pair_past_bw; /* as mailbox_bw, for two ranks that swap places: up to pair_cached bytes,
+                                        and above; 0: they do not swap */
+    double conn_slows;            /* on far cores: share of the slowdown that bytes through conns have */
+    double pair_slows;            /* as conn_slows, for the messages of such a pair */
+    size_t pair_cached;           /* bytes of the larger buffer of a rank */
+    size_t stream_bytes;          /* bytes of the same from which on results that are not in place bypass the
                             caches; 0: never */
-    double direct_us, direct_bw;      /* two-shot: to find all ranks' buffers; of one rank reading and writing
-                                         them, both counted */
-    double cma_us, cma_bw;            /* where the kernel copies: a call into it; the same bytes */
-    double cma_past_bw;               /* those that are stored past the caches */
-    double ranks_per_core;            /* > 1: oversubscribed; every hop costs a turn of the scheduler */
-    struct rondo_group_levels levels; /* of a node; none: all its ranks are equally near */
+    double direct_us, direct_bw;  /* two-shot: finding the buffers of all ranks; one rank's reads and
+                                         writes of them, both counted */
+    double cma_us, cma_bw;        /* where the kernel copies: a system call; the same bytes */
+    double cma_past_bw;           /* the same, for bytes that bypass the caches */
+    double ranks_per_core;        /* > 1: oversubscribed; every hop costs a switch of the scheduler */
+    struct rondo_group_levels levels; /* of a node; n = 0: all its ranks are equally near */
     struct rondo_model_level level[RONDO_NUM_LEVELS];
-    double probed_us; /* level's us between the two ranks that measure how long a line takes; 0: none */
+    double probed_us; /* level[].us between the two ranks that measure a cache line's transfer; 0: none */
     struct rondo_model_gpu gpu;
 };
 
-/* What the graphs of a node say of a GPU and a net; bits of a rondo_card. */
+/* GPUDirect between a GPU and a NIC: bit numbers of rondo_card.gdr. */
 enum rondo_gdr {
-    RONDO_GDR_WRITE, /* the card may write the GPU's memory: what is received goes there */
-    RONDO_GDR_READ,  /* and read it: what is sent comes from there */
-    RONDO_GDR_FLUSH, /* what it has written may be read after a flush only */
-    RONDO_GDR_OWN,   /* the GPU's sends and receives go through this net, or others that are as near */
+    RONDO_GDR_WRITE, /* the NIC may write GPU memory, so received data goes there */
+    RONDO_GDR_READ,  /* the NIC may read GPU memory, so data is sent from there */
+    RONDO_GDR_FLUSH, /* data that the NIC wrote may be read only after a flush */
+    RONDO_GDR_OWN,   /* sends and receives of the GPU use this NIC, or others as near */
     RONDO_NUM_GDR
 };
 
-/* A net of this rank's node and its GPU. */
+/* A NIC of this rank's node, as its GPU uses it. */
 struct rondo_card {
-    char name[64]; /* as the net device calls it: "mlx5_0:1" */
+    char name[64]; /* the name of its net device: "mlx5_0:1" */
     uint32_t gdr;  /* 1 << enum rondo_gdr */
-    int32_t
-        relay; /* 1 + the rank of this node through whose GPU this one sends there (PXN); 0: by its own way */
+    int32_t relay; /* 1 + the rank of this node whose GPU relays what this one sends there (PXN); 0: none */
 };
 
 struct rondo_stitch;
@@ -109,36 +107,37 @@ struct rondo_measured;
 
 struct rondo_layout {
     int32_t rank, nranks;
-    int32_t nnodes, node;       /* this rank's node */
-    int32_t local_rank, nlocal; /* within the node */
+    int32_t nnodes, node;       /* node: this rank's */
+    int32_t local_rank, nlocal; /* in the node */
     int32_t max_local;          /* ranks of the fullest node */
     int32_t *node_of;           /* rank -> node */
     int32_t *local_of;          /* rank -> local rank */
     int32_t *local_ranks;       /* local rank -> rank, of this node */
     int32_t nchannels;
-    int32_t least_channels; /* of a call; fewer only where its algorithm cannot have as many */
+    int32_t least_channels; /* fewest channels of a call, unless its algorithm cannot use as many */
     struct rondo_channel_layout *channel;
-    /* Trees over several nodes (topo/stitch.h), owned, 10 bytes a rank and 20 a node; and its
-     * rondo_stitch_toward. NULL on one node: trees are those over channel 0's ring. */
+    /* Trees over several nodes (topo/stitch.h), owned, 10 bytes per rank and 20 per node, and
+     * rondo_stitch_toward. NULL on one node, whose trees are over channel 0's ring. */
     struct rondo_stitch *stitch;
     int (*toward)(const struct rondo_stitch *stitch, int rank, int channel, int to);
-    struct rondo_card *cards; /* nets that this rank's GPU may use by GPUDirect, has as its own, or sends to
-                                 through another one; owned */
+    struct rondo_card *cards; /* NICs that this rank's GPU uses by GPUDirect, as its own, or through another
+                                 GPU; owned */
     int32_t ncards;
-    /* One node whose ranks stand in groups: its two trees, in positions of channel 0's ring. link owned, 6
-     * bytes a rank; NULL: they are the double trees. */
+    /* On one node whose ranks form groups: its two trees, in positions of channel 0's ring. link is owned, 6
+     * bytes per rank; NULL: they are the double trees. */
     struct rondo_group_tree grouped[2];
-    struct rondo_nest *nest; /* the same groups, for what goes by open buffers; owned; NULL: there are none */
+    struct rondo_nest *nest; /* the same groups, for hierarchical algorithms; owned; NULL: no groups */
     struct rondo_model model;
     uint32_t protos;    /* mask of protocols with buffers */
-    int32_t rank_order; /* 1: RONDO_DETERMINISM=strict: rings are in rank order, and what reduces uses only
-                           algorithms that do so in that order (coll/coll.def) */
-    uint64_t machine;   /* hash of the nodes' machines; equal: jobs on machines of one kind */
+    int32_t rank_order; /* 1: RONDO_DETERMINISM=strict: rings are in rank order, and reductions use only
+                           algorithms that follow it (coll/coll.def) */
+    uint64_t machine;   /* hash of the nodes' machines; equal for jobs on machines of one kind */
     const struct rondo_measured
-        *measured; /* times that stand for the model's (tuner/measured.h); NULL: none. Not owned */
+        *measured; /* measured times that replace the model's (tuner/measured.h); NULL: none. Not owned */
 };
 
-/* Two ranks that hand the places of their mailbox over (base/mailbox.h), and post in pieces; GPUs do not. */
+/* Are these two ranks that swap the places of their mailbox (base/mailbox.h) and publish in pieces? Never on
+ * GPUs. */
 static inline int rondo_is_pair(const struct rondo_layout *layout)
 {
     return layout->nranks == 2 && layout->model.pair_bw > 0;

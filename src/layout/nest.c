@@ -2,7 +2,7 @@
 
 #include "base/mem.h"
 
-/* Groups of a level (from 1) begin where it, or one outside it, is cut. */
+/* A group of a level (from 1) begins where that level, or one outside it, is cut. */
 static void fill_level(struct rondo_nest *nest, const uint8_t *cut, int level)
 {
     int16_t *begin = nest->begin + (size_t)(level - 1) * (size_t)nest->n,
@@ -22,8 +22,8 @@ rondo_status rondo_nest_create(struct rondo_nest **out, int n, const int32_t *ra
     struct rondo_nest *nest;
     rondo_status status;
     if (n < 1 || n > RONDO_GROUP_TREE_MOST) {
-        return rondo_fail(RONDO_INTERNAL_ERROR, "groups of %d positions of a node; 1 to %d can be", n,
-                          RONDO_GROUP_TREE_MOST);
+        return rondo_fail(RONDO_INTERNAL_ERROR, "cannot group %d positions of a node: 1 to %d are supported",
+                          n, RONDO_GROUP_TREE_MOST);
     }
     RONDO_TRY(RONDO_NEW(nest, what));
     nest->n = n;
