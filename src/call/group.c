@@ -323,11 +323,15 @@ static void keep_error(rondo_status status)
     snprintf(text, sizeof(text), "%s", rondo_error_text());
     for (int i = 0; i < group.ntasks; i++) {
         struct rondo_ctx *ctx;
-        if (rondo_comm_enter(group.task[i].shell, "rondo_group_end", &ctx) == RONDO_SUCCESS) {
+        if (!rondo_comm_is_alive(group.task[i].shell) ||
+            rondo_comm_visit(group.task[i].shell, "rondo_group_end", &ctx) != RONDO_SUCCESS) {
+            continue;
+        }
+        if (ctx == group.task[i].ctx) { /* else the shell has become another communicator's */
             rondo_fail_quiet(status, "%s", text);
             rondo_ctx_keep_error(ctx, status);
-            rondo_comm_leave(group.task[i].shell);
         }
+        rondo_comm_unvisit(group.task[i].shell);
     }
     rondo_fail_quiet(status, "%s", text);
 }
