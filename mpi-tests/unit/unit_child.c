@@ -1,10 +1,13 @@
 /* Split and shrink, with threads as ranks. */
+#include <limits.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 #include "base/types.h"
@@ -354,22 +357,38 @@ static void shrinks_of_a_parent_may_exclude_different_ranks(void **state)
     fake_ranks(4, shrink_others_out, NULL);
 }
 
+/* Room for n numbers that ends where nothing is mapped. It is never freed. */
+static int *end_of_a_page(size_t n)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    char *pages = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(pages != MAP_FAILED && mprotect(pages + page, page, PROT_NONE) == 0);
+    return (int *)(void *)(pages + page) - n;
+}
+
 static void wrong_shrinks(struct fake_rank *r)
 {
-    int self = r->rank, nobody = 9, other = 1 - r->rank;
+    int self = r->rank, nobody = 9, others[] = { (r->rank + 1) % 3, (r->rank + 2) % 3 }, other = others[0];
+    int *last = end_of_a_page(3);
     rondo_comm *child = NULL;
+    last[0] = last[1] = last[2] = other;
     FAKE_ERROR(r, rondo_comm_shrink(r->comm, &self, 1, RONDO_SHRINK_DEFAULT, NULL, &child),
                RONDO_INVALID_ARGUMENT, "do not call");
     FAKE_ERROR(r, rondo_comm_shrink(r->comm, &nobody, 1, RONDO_SHRINK_DEFAULT, NULL, &child),
                RONDO_INVALID_ARGUMENT, "no such rank");
     FAKE_ERROR(r, rondo_comm_shrink(r->comm, NULL, 1, RONDO_SHRINK_DEFAULT, NULL, &child),
                RONDO_INVALID_ARGUMENT, "NULL");
-    FAKE_ERROR(r, rondo_comm_shrink(r->comm, &other, -1, RONDO_SHRINK_DEFAULT, NULL, &child),
-               RONDO_INVALID_ARGUMENT, "flags");
+    /* Nothing is mapped behind these three entries. */
+    FAKE_ERROR(r, rondo_comm_shrink(r->comm, last, -1, RONDO_SHRINK_DEFAULT, NULL, &child),
+               RONDO_INVALID_ARGUMENT, "has -1 ranks");
+    FAKE_ERROR(r, rondo_comm_shrink(r->comm, last, INT_MAX, RONDO_SHRINK_DEFAULT, NULL, &child),
+               RONDO_INVALID_ARGUMENT, "has 2147483647 ranks");
+    FAKE_ERROR(r, rondo_comm_shrink(r->comm, last, 4, RONDO_SHRINK_DEFAULT, NULL, &child),
+               RONDO_INVALID_ARGUMENT, "has 4 ranks, the communicator 3");
     FAKE_ERROR(r, rondo_comm_shrink(r->comm, &other, 1, 2, NULL, &child), RONDO_INVALID_ARGUMENT, "flags 2");
     FAKE_ERROR(r, rondo_comm_shrink(r->comm, &other, 1, RONDO_SHRINK_DEFAULT, NULL, NULL),
                RONDO_INVALID_ARGUMENT, "NULL");
-    FAKE_OK(r, rondo_comm_shrink(r->comm, &other, 1, RONDO_SHRINK_DEFAULT, NULL, &child)); /* each alone */
+    FAKE_OK(r, rondo_comm_shrink(r->comm, others, 2, RONDO_SHRINK_DEFAULT, NULL, &child)); /* each alone */
     check_child(r, child, &self, 1);
     FAKE_OK(r, rondo_comm_destroy(child));
 }
@@ -378,7 +397,7 @@ static void wrong_shrinks_are_errors(void **state)
 {
     (void)state;
     fake_params(NULL);
-    fake_ranks(2, wrong_shrinks, NULL);
+    fake_ranks(3, wrong_shrinks, NULL);
 }
 
 /* ---- faults ---- */

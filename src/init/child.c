@@ -156,7 +156,14 @@ static rondo_status shrink(struct rondo_ctx *parent, const int *exclude, int nex
     int *members, n, self = -1;
     rondo_status status;
     uint64_t tag;
-    if (newcomm == NULL || nexclude < 0 || (nexclude > 0 && exclude == NULL) ||
+    if (nexclude < 0 || nexclude > parent->job.nranks) { /* before anything reads the list */
+        return rondo_fail(
+            RONDO_INVALID_ARGUMENT,
+            "rondo_comm_shrink on rank %d: the list has %d ranks, the communicator %d: give the "
+            "ranks that leave",
+            parent->job.rank, nexclude, parent->job.nranks);
+    }
+    if (newcomm == NULL || (nexclude > 0 && exclude == NULL) ||
         (flags != RONDO_SHRINK_DEFAULT && flags != RONDO_SHRINK_ABORT)) {
         return rondo_fail(
             RONDO_INVALID_ARGUMENT,
