@@ -377,7 +377,7 @@ static int ask(int fd, const char *address, int64_t end_ns, const char **why)
 
 int rondo_shm_receive(const char *address, int timeout_ms, const char **why)
 {
-    int64_t end_ns = rondo_now_ns() + (int64_t)timeout_ms * 1000000;
+    int64_t end_ns = rondo_now_ns() + rondo_ms_to_ns(timeout_ms);
     int received, fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) {
         *why = errno == EMFILE ? "no descriptor is left for a socket; raise ulimit -n" : strerror(errno);

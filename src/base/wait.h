@@ -98,4 +98,11 @@ static inline rondo_status rondo_wait_once(struct rondo_wait *wait)
 /** Monotonic time in ns. */
 int64_t rondo_now_ns(void);
 
+enum { RONDO_NS_PER_MS = 1000000 };
+/** Milliseconds in ns; INT64_MAX if they are more than that. ms: at least 0. */
+static inline int64_t rondo_ms_to_ns(int64_t ms)
+{
+    return ms <= INT64_MAX / RONDO_NS_PER_MS ? ms * RONDO_NS_PER_MS : INT64_MAX;
+}
+
 #endif

@@ -334,7 +334,7 @@ void rondo_ctx_policy(struct rondo_ctx *ctx)
 {
     const struct rondo_params *params = rondo_params();
     int64_t timeout = ctx->job.config.timeout_ms != RONDO_CONFIG_DEFAULT
-                          ? ctx->job.config.timeout_ms * 1000000
+                          ? rondo_ms_to_ns(ctx->job.config.timeout_ms)
                           : params->timeout;
     struct rondo_wait_policy *policy = &ctx->running.policy;
     policy->spins = params->spin >= 0                             ? (uint32_t)params->spin

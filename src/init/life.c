@@ -91,9 +91,14 @@ static rondo_status enter_creations(struct rondo_creation *creations, int *n)
         rondo_status found = rondo_comm_enter(creations[i].shell, "rondo_group_end", &ctx);
         if (found == RONDO_SUCCESS && ctx == creations[i].ctx) {
             creations[entered++] = creations[i];
-        } else {
-            status = found;
+            continue;
         }
+        if (found == RONDO_SUCCESS) { /* the shell has become another communicator's */
+            rondo_comm_leave(creations[i].shell);
+            found = rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_group_end: a communicator that the group "
+                                                       "creates was aborted before the group's end");
+        }
+        status = found;
     }
     *n = entered;
     return status;

@@ -206,7 +206,7 @@ static void accept_locked(struct rondo_socket_device *device)
             more = 1;
         }
     }
-    while (device->oldest && now_ns - device->oldest->since_ns > RONDO_SOCKET_SILENT_MS * 1000000ll) {
+    while (device->oldest && now_ns - device->oldest->since_ns > rondo_ms_to_ns(RONDO_SOCKET_SILENT_MS)) {
         unnamed_drop(device, device->oldest, RONDO_SOCKET_SILENT);
     }
     if (more) {

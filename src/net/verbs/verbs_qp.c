@@ -193,7 +193,7 @@ static rondo_status lane_connect(struct rondo_verbs_comm *comm, int i)
 rondo_status rondo_verbs_qp_connect(struct rondo_verbs_comm *comm)
 {
     if (comm->attempts > 0 &&
-        rondo_now_ns() - comm->attempt_ns < rondo_params()->ib_mqp_retry_sleep_msec * 1000000) {
+        rondo_now_ns() - comm->attempt_ns < rondo_ms_to_ns(rondo_params()->ib_mqp_retry_sleep_msec)) {
         return RONDO_IN_PROGRESS;
     }
     while (comm->nready < comm->nlanes) {
