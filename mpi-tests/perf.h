@@ -5,6 +5,8 @@
 #ifndef RONDO_TESTS_PERF_H
 #define RONDO_TESTS_PERF_H
 
+#include <getopt.h>
+
 #include "mpi_calls.h"
 #include "start.h"
 
@@ -69,9 +71,30 @@ struct perf {
 /** The main function of the program for a collective. */
 int perf_main(int argc, char **argv, const char *coll);
 
+/** @return the last part of a program's path. */
+const char *perf_program_name(const char *path);
+/** @return the exit status of a program that failed so. */
+int perf_exit_of(rondo_status status);
+/** End the program unless the call was successful. comm: may be NULL. */
+void perf_must(rondo_status status, const rondo_comm *comm, const char *what);
+/** Allocate zeroed, touched memory at the start of a page, for free(). Ends the program if there is none. */
+char *perf_buffer(size_t bytes);
+
 /** Parse the command line. print: this rank prints help and errors. @return PERF_OK, PERF_HELP or
  * PERF_USAGE. */
 int perf_options_parse(struct perf_options *options, int argc, char **argv, int print);
+
+/* The options of a program, and how to parse them. */
+struct perf_args {
+    const char *letters; /* for getopt_long, with h */
+    const struct option *rows;
+    void (*usage)(const char *program);
+    int (*one)(void *options, int opt, const char *text); /* false: the value is invalid */
+};
+/** @return PERF_OK, PERF_HELP or PERF_USAGE. */
+int perf_args_parse(const struct perf_args *args, void *options, int argc, char **argv, int print);
+/** Print what is wrong with the command line. value: may be NULL. @return PERF_USAGE. */
+int perf_args_complain(int print, const char *what, const char *value);
 
 /** @return busbw / algbw, where algbw = bytes / time. */
 double perf_bus_factor(const struct test_coll *coll, int nranks);
@@ -100,7 +123,23 @@ void perf_print_trailer(const struct perf *perf, double one_way);
 void perf_progress(const struct perf_row *row, const char *place, long done, long of);
 void perf_progress_clear(void);
 
-/** Write the JSON file. Call on rank 0 only. @return false, after a message, if it cannot be written. */
+/* Parts of the table, for all programs. perf_print_title leaves its line open. */
+void perf_print_title(const char *program);
+void perf_print_placement(double one_way);
+/** Print a space and the number with a precision that suits its size. */
+void perf_print_number(int width, double value);
+
+/** Open the JSON file and write its start: an open object "config". Call on rank 0 only, as all that follow.
+ * @return false, after a message, if it cannot be written. */
+int perf_json_begin(const char *program, const char *name);
+/* Without a file these do nothing. A number that is not known or not finite is null. */
+void perf_json_text(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+void perf_json_number(const char *name, double value, int known);
+void perf_json_placements(double at_start, double at_end);
+/** Give the file its name. @return false if it could not be written. */
+int perf_json_end(void);
+
+/* The JSON file of a collective: the same, with its rows. */
 int perf_json_open(const struct perf *perf, double one_way);
 void perf_json_row(const struct perf_row *row);
 int perf_json_close(double one_way, size_t wrong, double busbw);

@@ -1,6 +1,5 @@
 #include "perf.h"
 
-#include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -92,8 +91,9 @@ static int parse_root(const char *text, struct perf_options *o)
     return 1;
 }
 
-static int parse_one(struct perf_options *o, int opt, const char *text)
+static int parse_one(void *options, int opt, const char *text)
 {
+    struct perf_options *o = options;
     long one;
     switch (opt) {
     case 'b': return test_parse_size(text, &o->min_bytes);
@@ -124,9 +124,9 @@ static int parse_one(struct perf_options *o, int opt, const char *text)
     }
 }
 
-static const char *option_name(int opt)
+static const char *option_name(const struct option *rows, int opt)
 {
-    for (const struct option *row = long_options; row->name != NULL; row++) {
+    for (const struct option *row = rows; row->name != NULL; row++) {
         if (row->val == opt) {
             return row->name;
         }
@@ -134,19 +134,43 @@ static const char *option_name(int opt)
     return "?";
 }
 
-static int complain(const char *program, int print, const char *what, const char *value)
+int perf_args_complain(int print, const char *what, const char *value)
 {
     if (print) {
-        fprintf(stderr, "%s: %s%s%s; try '--help'\n", program, what, value != NULL ? " " : "",
+        fprintf(stderr, "%s: %s%s%s; try '--help'\n", test.program, what, value != NULL ? " " : "",
                 value != NULL ? value : "");
     }
     return PERF_USAGE;
 }
 
-int perf_options_parse(struct perf_options *o, int argc, char **argv, int print)
+int perf_args_parse(const struct perf_args *args, void *options, int argc, char **argv, int print)
 {
     int opt;
     char what[64];
+    opterr = 0;
+    while ((opt = getopt_long(argc, argv, args->letters, args->rows, NULL)) != -1) {
+        if (opt == 'h') {
+            if (print) {
+                args->usage(test.program);
+            }
+            return PERF_HELP;
+        }
+        if (opt == '?') {
+            return perf_args_complain(print, "unknown option, or missing value:", argv[optind - 1]);
+        }
+        if (!args->one(options, opt, optarg)) {
+            snprintf(what, sizeof(what), "--%s: invalid value", option_name(args->rows, opt));
+            return perf_args_complain(print, what, optarg);
+        }
+    }
+    return optind < argc ? perf_args_complain(print, "unexpected argument", argv[optind]) : PERF_OK;
+}
+
+int perf_options_parse(struct perf_options *o, int argc, char **argv, int print)
+{
+    static const struct perf_args args = { "b:e:i:f:n:m:w:c:z:a:C:T:t:g:d:o:r:R:vh", long_options, usage,
+                                           parse_one };
+    int result;
     *o = (struct perf_options){ .min_bytes = 8,
                                 .max_bytes = SIZE_MAX,
                                 .factor = 4,
@@ -159,31 +183,15 @@ int perf_options_parse(struct perf_options *o, int argc, char **argv, int print)
                                 .timeout_s = -1,
                                 .type = RONDO_FLOAT32,
                                 .op = RONDO_SUM };
-    opterr = 0;
-    while ((opt = getopt_long(argc, argv, "b:e:i:f:n:m:w:c:z:a:C:T:t:g:d:o:r:R:vh", long_options, NULL)) !=
-           -1) {
-        if (opt == 'h') {
-            if (print) {
-                usage(test.program);
-            }
-            return PERF_HELP;
-        }
-        if (opt == '?') {
-            return complain(test.program, print, "unknown option, or missing value:", argv[optind - 1]);
-        }
-        if (!parse_one(o, opt, optarg)) {
-            snprintf(what, sizeof(what), "--%s: invalid value", option_name(opt));
-            return complain(test.program, print, what, optarg);
-        }
-    }
-    if (optind < argc) {
-        return complain(test.program, print, "unexpected argument", argv[optind]);
+    result = perf_args_parse(&args, o, argc, argv, print);
+    if (result != PERF_OK) {
+        return result;
     }
     if (o->max_bytes == SIZE_MAX) {
         o->max_bytes = o->min_bytes > 32 << 20 ? o->min_bytes : 32 << 20;
     }
     if (o->min_bytes > o->max_bytes) {
-        return complain(test.program, print, "the smallest size (-b) exceeds the largest (-e)", NULL);
+        return perf_args_complain(print, "the smallest size (-b) exceeds the largest (-e)", NULL);
     }
     return PERF_OK;
 }

@@ -3,19 +3,26 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void must(struct perf *perf, rondo_status status, const char *what)
+int perf_exit_of(rondo_status status) { return status == RONDO_TIMEOUT ? PERF_TIMEOUT : PERF_LIBRARY; }
+
+void perf_must(rondo_status status, const rondo_comm *comm, const char *what)
 {
     if (status != RONDO_SUCCESS) {
-        test_say("%s: %s: %s", what, rondo_status_string(status), rondo_last_error(perf->comm));
-        MPI_Abort(MPI_COMM_WORLD, status == RONDO_TIMEOUT ? PERF_TIMEOUT : PERF_LIBRARY);
+        test_say("%s: %s: %s", what, rondo_status_string(status), rondo_last_error(comm));
+        MPI_Abort(MPI_COMM_WORLD, perf_exit_of(status));
     }
 }
 
-static char *buffer(size_t bytes)
+static void must(struct perf *perf, rondo_status status, const char *what)
+{
+    perf_must(status, perf->comm, what);
+}
+
+char *perf_buffer(size_t bytes)
 {
     void *mem = NULL;
     if (posix_memalign(&mem, 4096, bytes > 0 ? bytes : 1) != 0) {
-        test_say("no memory for a buffer of %zu bytes; use a smaller -e or -m", bytes);
+        test_say("no memory for a buffer of %zu bytes; use a smaller -e, -m or -n", bytes);
         MPI_Abort(MPI_COMM_WORLD, PERF_INTERNAL);
     }
     memset(mem, 0, bytes); /* touch the pages before anything is timed */
@@ -30,7 +37,7 @@ static char *shared_buffer(struct perf *perf, size_t bytes, void **handle)
     if (perf->options.memory == PERF_MEM_ALLOC) {
         must(perf, rondo_mem_alloc(&mem, bytes), "allocating a buffer");
     } else {
-        mem = buffer(bytes);
+        mem = perf_buffer(bytes);
     }
     if (perf->options.memory != PERF_ORDINARY) {
         must(perf, rondo_comm_register(perf->comm, mem, bytes, handle), "registering a buffer");
@@ -65,8 +72,8 @@ static void setup(struct perf *perf)
     perf->slot = (o->max_bytes + 4095) & ~(size_t)4095;
     perf->send = shared_buffer(perf, perf->slot * (size_t)o->aggregate, &perf->handle[0]);
     perf->recv = shared_buffer(perf, perf->slot * (size_t)o->aggregate, &perf->handle[1]);
-    perf->want = buffer(perf->slot);
-    perf->samples = (double *)(void *)buffer(3 * (size_t)o->iters * sizeof(double));
+    perf->want = perf_buffer(perf->slot);
+    perf->samples = (double *)(void *)perf_buffer(3 * (size_t)o->iters * sizeof(double));
 }
 
 static void teardown(struct perf *perf)
@@ -145,10 +152,15 @@ static int report(struct perf *perf, double one_way)
     return perf->wrong > 0 ? PERF_DATA : written ? PERF_OK : PERF_INTERNAL;
 }
 
+const char *perf_program_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash != NULL ? slash + 1 : path;
+}
+
 int perf_main(int argc, char **argv, const char *coll)
 {
-    struct perf perf = { .coll = test_coll_by_name(coll),
-                         .program = strrchr(argv[0], '/') ? strrchr(argv[0], '/') + 1 : argv[0] };
+    struct perf perf = { .coll = test_coll_by_name(coll), .program = perf_program_name(argv[0]) };
     double one_way;
     int exit_code, ready = 1;
     test_init(perf.program, MPI_THREAD_SINGLE);

@@ -62,7 +62,7 @@ static void must(const struct perf *perf, rondo_status status, const char *what)
     if (status != RONDO_SUCCESS) {
         test_say("%s of %s: %s: %s", what, perf->coll->name, rondo_status_string(status),
                  rondo_last_error(perf->comm));
-        MPI_Abort(MPI_COMM_WORLD, status == RONDO_TIMEOUT ? PERF_TIMEOUT : PERF_LIBRARY);
+        MPI_Abort(MPI_COMM_WORLD, perf_exit_of(status));
     }
 }
 
