@@ -233,6 +233,19 @@ if begin files_64_many; then
     end
 fi
 
+# The same in the benchmark, which says how many communicators were alive.
+if begin files_64_live; then
+    # shellcheck disable=SC2016
+    launch 60 3 sh -c 'ulimit -n 64 && exec "$0" "$@"' "$build/comm_perf" -n 0 --live 80
+    status=$?
+    ended $status
+    if [ "$status" -ne 0 ]; then
+        grep -aq 'failed with [0-9]* of 80 communicators alive: .* open files' "$log" ||
+            because "exit status $status and no error text about open files"
+    fi
+    end
+fi
+
 # A /dev/shm of 1 MiB, as in containers. Open MPI's own shared memory is kept away from it.
 small_shm() { # NAME MODE: exit status in $status
     begin "$1" || return 1

@@ -75,4 +75,23 @@ static inline struct holdings holdings_now(void)
     return now;
 }
 
+/* @return the bytes of a field of /proc/self/smaps_rollup, such as "Pss_Shmem"; -1 if the kernel has no such
+ * field. Pss counts a page that n processes map as 1/n, so the sum over the processes counts it once. */
+static inline double rollup_bytes(const char *field)
+{
+    size_t len = strlen(field);
+    double kib = -1;
+    char line[256];
+    FILE *file = fopen("/proc/self/smaps_rollup", "r");
+    while (file != NULL && kib < 0 && fgets(line, sizeof(line), file) != NULL) {
+        if (strncmp(line, field, len) == 0 && line[len] == ':') {
+            kib = strtod(line + len + 1, NULL);
+        }
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    return kib < 0 ? -1 : 1024 * kib;
+}
+
 #endif
