@@ -1,4 +1,5 @@
 /* The public calls: check the arguments, make a task, and run it or add it to the open group. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -7,6 +8,7 @@
 #include "call/group.h"
 #include "call/overlap.h"
 #include "call/plan_impl.h"
+#include "call/stream.h"
 #include "comm/backend.h"
 
 static const char *call_name(const struct rondo_task *t) { return rondo_coll_name((enum rondo_coll)t->coll); }
@@ -15,6 +17,16 @@ static rondo_status bad(const struct rondo_task *t, const char *what, long long 
 {
     return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_%s on rank %d: %s is %lld: %s", call_name(t),
                       t->ctx->job.rank, what, value, allowed);
+}
+
+rondo_status rondo_task_check_stream(const struct rondo_task *t)
+{
+    char what[64];
+    if (RONDO_LIKELY(t->stream == NULL) || t->ctx->backend->is_gpu) {
+        return RONDO_SUCCESS; /* the CUDA driver checks its own streams */
+    }
+    snprintf(what, sizeof(what), "rondo_%s on rank %d", call_name(t), t->ctx->job.rank);
+    return rondo_stream_check(t->stream, what);
 }
 
 static rondo_status check_op(struct rondo_task *t)
@@ -133,6 +145,7 @@ static rondo_status check(struct rondo_task *t)
     unsigned needed;
     size_t sent = 0, received = 0;
     RONDO_TRY(rondo_ctx_ready(t->ctx));
+    RONDO_TRY(rondo_task_check_stream(t));
     if (RONDO_UNLIKELY((unsigned)t->dtype >= RONDO_NUM_DTYPES)) {
         return bad(t, "the type", t->dtype, "one of enum rondo_dtype");
     }
@@ -164,7 +177,9 @@ static rondo_status submit(struct rondo_task *t, rondo_comm *comm, const char *w
     struct rondo_ctx *ctx;
     rondo_status status = rondo_comm_enter(comm, what, &ctx);
     if (RONDO_UNLIKELY(status != RONDO_SUCCESS)) {
-        rondo_group_note_error(status);
+        if (!rondo_is_inside_call()) { /* else a signal handler interrupts the group's thread in a call */
+            rondo_group_note_error(status);
+        }
         return status;
     }
     t->ctx = ctx;

@@ -92,11 +92,12 @@ int rondo_fast_path(rondo_comm *comm, uint64_t what, size_t count, const void *s
     struct rondo_ctx *ctx;
     struct rondo_cached *entry;
     struct rondo_run *run;
-    if (RONDO_UNLIKELY(comm == NULL || what == 0 || rondo_group_depth() > 0 || rondo_fault_armed ||
+    if (RONDO_UNLIKELY(comm == NULL || what == 0 || rondo_inside != 0 || rondo_fault_armed ||
                        !rondo_comm_is_alive(comm))) {
         return 0;
     }
-    __atomic_store_n(&comm->busy, 1, __ATOMIC_RELAXED); /* inlined rondo_comm_enter */
+    rondo_inside = RONDO_INSIDE_CALL; /* inlined rondo_comm_enter */
+    __atomic_store_n(&comm->busy, 1, __ATOMIC_RELAXED);
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
     if (RONDO_UNLIKELY(!rondo_comm_is_alive(comm))) {
         rondo_comm_leave(comm);
@@ -116,5 +117,6 @@ int rondo_fast_path(rondo_comm *comm, uint64_t what, size_t count, const void *s
         rondo_group_note_error(*status);
     }
     __atomic_store_n(&comm->busy, 0, __ATOMIC_RELEASE);
+    rondo_inside = 0;
     return 1;
 }

@@ -13,7 +13,6 @@
 #include "comm/backend.h"
 
 static _Thread_local char group_error[RONDO_ERROR_TEXT]; /* the sentence of group.status */
-_Thread_local int rondo_group_level RONDO_FAST_TLS;
 
 /* The group of this thread. Arrays live from the first call to the end of the group. */
 static _Thread_local struct {
@@ -67,7 +66,7 @@ rondo_status rondo_group_add_creation(struct rondo_ctx *ctx, rondo_comm **comm, 
 
 void rondo_group_note_error(rondo_status status)
 {
-    if (rondo_group_level > 0 && group.status == RONDO_SUCCESS && status != RONDO_IN_PROGRESS) {
+    if (rondo_group_depth() > 0 && group.status == RONDO_SUCCESS && status != RONDO_IN_PROGRESS) {
         group.status = status;
         snprintf(group_error, sizeof(group_error), "%s", rondo_error_text());
     }
@@ -75,7 +74,9 @@ void rondo_group_note_error(rondo_status status)
 
 rondo_status rondo_group_start(void)
 {
-    rondo_group_level++;
+    RONDO_TRY(rondo_inside_begin("rondo_group_start"));
+    rondo_inside += RONDO_INSIDE_GROUP;
+    rondo_inside_end();
     return RONDO_SUCCESS;
 }
 
@@ -280,7 +281,7 @@ static rondo_status run_tasks(void)
 static void leave_tasks(int n)
 {
     for (int i = 0; i < n; i++) {
-        rondo_comm_leave(group.task[i].shell);
+        rondo_shell_leave(group.task[i].shell);
     }
 }
 
@@ -288,9 +289,9 @@ static rondo_status enter_tasks(void)
 {
     for (int i = 0; i < group.ntasks; i++) {
         struct rondo_ctx *ctx;
-        rondo_status status = rondo_comm_enter(group.task[i].shell, "rondo_group_end", &ctx);
+        rondo_status status = rondo_shell_enter(group.task[i].shell, "rondo_group_end", &ctx);
         if (status == RONDO_SUCCESS && ctx != group.task[i].ctx) {
-            rondo_comm_leave(group.task[i].shell);
+            rondo_shell_leave(group.task[i].shell);
             status = rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_group_end: a communicator of the group was "
                                                         "destroyed or aborted before the group's end");
         }
@@ -308,6 +309,7 @@ static rondo_status issue_tasks(void)
     RONDO_TRY(enter_tasks());
     for (int i = 0; i < group.ntasks && status == RONDO_SUCCESS; i++) {
         status = rondo_ctx_ready(group.task[i].ctx);
+        status = status == RONDO_SUCCESS ? rondo_task_check_stream(&group.task[i]) : status;
     }
     if (status == RONDO_SUCCESS) {
         status = run_tasks();
@@ -336,13 +338,14 @@ static void keep_error(rondo_status status)
     rondo_fail_quiet(status, "%s", text);
 }
 
-rondo_status rondo_group_end(void)
+static rondo_status group_end(void)
 {
     rondo_status status;
-    if (rondo_group_level == 0) {
+    if (rondo_group_depth() == 0) {
         return rondo_fail(RONDO_INVALID_USAGE, "rondo_group_end without rondo_group_start in this thread");
     }
-    if (--rondo_group_level > 0) {
+    rondo_inside -= RONDO_INSIDE_GROUP;
+    if (rondo_group_depth() > 0) {
         return RONDO_SUCCESS;
     }
     status = group.status;
@@ -366,3 +369,5 @@ rondo_status rondo_group_end(void)
     memset(&group, 0, sizeof(group));
     return status;
 }
+
+rondo_status rondo_group_end(void) { RONDO_RUN_INSIDE("rondo_group_end", group_end()); }

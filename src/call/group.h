@@ -4,12 +4,8 @@
 
 #include "call/task.h"
 
-/* Every call reads it: initial-exec puts it at a fixed offset of the thread's memory, even when the
- * library is loaded by dlopen. */
-#define RONDO_FAST_TLS __attribute__((tls_model("initial-exec")))
-extern _Thread_local int rondo_group_level RONDO_FAST_TLS;
 /** @return > 0: this thread has an open group. */
-static inline int rondo_group_depth(void) { return rondo_group_level; }
+static inline int rondo_group_depth(void) { return rondo_inside / RONDO_INSIDE_GROUP; }
 
 /** Add a call to the open group; copies the task and its counts. */
 rondo_status rondo_group_add(const struct rondo_task *task);

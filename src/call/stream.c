@@ -14,7 +14,11 @@
 #include "call/plan.h"
 #include "call/wait.h"
 
+enum { STREAM_ALIVE = 0x72737472 };
+
+/* The user's handle. In quarantine it has no plans. */
 struct rondo_stream_st {
+    struct rondo_shell shell;
     pthread_mutex_t lock;
     struct rondo_ticket *first, *last; /* of plans that are not reaped yet, in order */
     rondo_status status;               /* the first error */
@@ -31,6 +35,21 @@ static pthread_mutex_t before_lock = PTHREAD_MUTEX_INITIALIZER;
 /* A plan with several streams enters all of them before another such plan does: otherwise two plans could
  * wait for each other. The outermost lock. */
 static pthread_mutex_t several_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* A forked child leaves the parent's queued plans alone. */
+static void forget_plans(void)
+{
+    pthread_mutex_init(&registry_lock, NULL);
+    pthread_mutex_init(&before_lock, NULL);
+    pthread_mutex_init(&several_lock, NULL);
+    registry = NULL;
+    nregistered = 0;
+}
+
+static struct rondo_shells streams = { .bytes = sizeof(struct rondo_stream_st),
+                                       .what = "a stream",
+                                       .alive_magic = STREAM_ALIVE,
+                                       .forked = forget_plans };
 
 static void registry_add(struct rondo_ctx *ctx)
 {
@@ -280,22 +299,46 @@ rondo_status rondo_stream_enqueue(struct rondo_plan *plan)
     return rondo_ctx_progress_queue(ctx, &moved); /* send the first slices at once */
 }
 
-static rondo_status stream_check(const struct rondo_stream_st *stream, const char *what)
+rondo_status rondo_stream_check(rondo_stream stream, const char *what)
 {
-    return stream != NULL ? RONDO_SUCCESS
-                          : rondo_fail(RONDO_INVALID_ARGUMENT, "%s: the stream is NULL", what);
+    if (stream == NULL) {
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "%s: the stream is NULL", what);
+    }
+    switch (__atomic_load_n(&stream->shell.magic, __ATOMIC_ACQUIRE)) {
+    case STREAM_ALIVE: return RONDO_SUCCESS;
+    case RONDO_SHELL_DEAD:
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "%s: the stream was destroyed before this call", what);
+    case RONDO_SHELL_FORKED:
+        return rondo_fail(
+            RONDO_INVALID_USAGE,
+            "%s: this process is a forked child, and the stream belongs to its parent: only the "
+            "parent may use and destroy it; the child may create its own",
+            what);
+    default:
+        return rondo_fail(RONDO_INVALID_ARGUMENT,
+                          "%s: %p is not a stream of host memory: pass one that rondo_stream_create returned",
+                          what, (const void *)stream);
+    }
+}
+
+static rondo_status stream_create(rondo_stream *stream)
+{
+    void *memory;
+    rondo_stream made;
+    if (stream == NULL) {
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_stream_create: the place for the stream is NULL");
+    }
+    RONDO_TRY(rondo_shell_create(&streams, &memory));
+    made = memory;
+    pthread_mutex_init(&made->lock, NULL);
+    rondo_shell_publish(&streams, &made->shell);
+    *stream = made;
+    return RONDO_SUCCESS;
 }
 
 rondo_status rondo_stream_create(rondo_stream *stream)
 {
-    struct rondo_stream_st *made;
-    if (stream == NULL) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_stream_create: the place for the stream is NULL");
-    }
-    RONDO_TRY(RONDO_NEW(made, "a stream"));
-    pthread_mutex_init(&made->lock, NULL);
-    *stream = made;
-    return RONDO_SUCCESS;
+    RONDO_RUN_INSIDE("rondo_stream_create", stream_create(stream));
 }
 
 /* Visit the context of a plan that is not done, so that it is not freed. @return NULL: there is nothing to
@@ -332,20 +375,24 @@ static rondo_status stream_progress(struct rondo_stream_st *stream, int *moved, 
     return status;
 }
 
-rondo_status rondo_stream_query(rondo_stream stream)
+static rondo_status query(rondo_stream stream)
 {
     int moved = 0;
-    RONDO_TRY(stream_check(stream, "rondo_stream_query"));
+    RONDO_TRY(rondo_stream_check(stream, "rondo_stream_query"));
     return stream_progress(stream, &moved, NULL);
 }
 
-rondo_status rondo_stream_synchronize(rondo_stream stream)
+rondo_status rondo_stream_query(rondo_stream stream)
+{
+    RONDO_RUN_INSIDE("rondo_stream_query", query(stream));
+}
+
+static rondo_status wait_for(struct rondo_stream_st *stream)
 {
     struct rondo_wait wait;
     struct rondo_ctx *waiting = NULL;
     rondo_status status;
     struct rondo_wait_policy none = { .spins = 100, .sleep_after_ns = rondo_params()->sleep_after };
-    RONDO_TRY(stream_check(stream, "rondo_stream_synchronize"));
     rondo_wait_begin(&wait, &none);
     for (;;) {
         int moved = 0;
@@ -365,12 +412,30 @@ rondo_status rondo_stream_synchronize(rondo_stream stream)
     }
 }
 
-rondo_status rondo_stream_destroy(rondo_stream stream)
+static rondo_status synchronize(rondo_stream stream)
+{
+    RONDO_TRY(rondo_stream_check(stream, "rondo_stream_synchronize"));
+    return wait_for(stream);
+}
+
+rondo_status rondo_stream_synchronize(rondo_stream stream)
+{
+    RONDO_RUN_INSIDE("rondo_stream_synchronize", synchronize(stream));
+}
+
+static rondo_status stream_destroy(rondo_stream stream)
 {
     rondo_status status;
-    RONDO_TRY(stream_check(stream, "rondo_stream_destroy"));
-    status = rondo_stream_synchronize(stream);
-    pthread_mutex_destroy(&stream->lock);
-    rondo_free(stream);
+    RONDO_TRY(rondo_stream_check(stream, "rondo_stream_destroy"));
+    status = wait_for(stream);
+    if (!rondo_shell_kill(&streams, &stream->shell)) { /* another thread was faster */
+        return rondo_stream_check(stream, "rondo_stream_destroy");
+    }
+    rondo_shell_bury(&streams, &stream->shell);
     return status;
+}
+
+rondo_status rondo_stream_destroy(rondo_stream stream)
+{
+    RONDO_RUN_INSIDE("rondo_stream_destroy", stream_destroy(stream));
 }

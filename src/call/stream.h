@@ -4,6 +4,8 @@
 
 #include "comm/comm.h"
 
+/** Check the handle of a host stream. what: the caller's name. */
+rondo_status rondo_stream_check(rondo_stream stream, const char *what);
 /** Note that the plan has calls on this stream. NULL: the caller waits for them. */
 rondo_status rondo_plan_add_stream(struct rondo_plan *plan, rondo_stream stream);
 /** Queue a plan behind the plans of its context and of its streams. From here on its streams own it; if

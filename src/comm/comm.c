@@ -8,78 +8,9 @@
 #include "base/mem.h"
 #include "comm/backend.h"
 
-/* Shells of dead communicators. The oldest is reused first, so that a stale handle is recognised for a long
- * time. */
-enum { QUARANTINE = 1024 };
-static pthread_mutex_t shells_lock = PTHREAD_MUTEX_INITIALIZER;
-static rondo_comm *dead_first, *dead_last;
-static int ndead, nalive;
-
-rondo_status rondo_shell_create(rondo_comm **shell)
-{
-    rondo_comm *comm = NULL;
-    uint32_t generation = 0;
-    pthread_mutex_lock(&shells_lock);
-    if (ndead > QUARANTINE) {
-        comm = dead_first;
-        dead_first = comm->next;
-        ndead--;
-        generation = comm->generation + 1;
-    }
-    nalive++;
-    pthread_mutex_unlock(&shells_lock);
-    if (comm == NULL) {
-        rondo_status status = RONDO_NEW(comm, "a communicator's handle");
-        if (status != RONDO_SUCCESS) {
-            __atomic_sub_fetch(&nalive, 1, __ATOMIC_RELAXED);
-            return status;
-        }
-    }
-    memset(comm, 0, sizeof(*comm));
-    comm->generation = generation;
-    *shell = comm;
-    return RONDO_SUCCESS;
-}
-
-void rondo_shell_bury(rondo_comm *comm)
-{
-    pthread_mutex_lock(&shells_lock);
-    comm->ctx = NULL;
-    comm->next = NULL;
-    if (dead_first == NULL) {
-        dead_first = comm;
-    } else {
-        dead_last->next = comm;
-    }
-    dead_last = comm;
-    ndead++;
-    nalive--;
-    pthread_mutex_unlock(&shells_lock);
-}
-
-/* Handles in quarantine stay valid until the library is unloaded. */
-__attribute__((destructor)) static void shells_free(void)
-{
-    while (dead_first != NULL) {
-        rondo_comm *next = dead_first->next;
-        rondo_free(dead_first);
-        dead_first = next;
-    }
-}
-
-int rondo_shells_in_use(void)
-{
-    int n;
-    pthread_mutex_lock(&shells_lock);
-    n = nalive;
-    pthread_mutex_unlock(&shells_lock);
-    return n;
-}
-
-void rondo_shell_publish(rondo_comm *shell)
-{
-    __atomic_store_n(&shell->magic, RONDO_COMM_ALIVE, __ATOMIC_RELEASE);
-}
+struct rondo_shells rondo_comms = { .bytes = sizeof(rondo_comm),
+                                    .what = "a communicator's handle",
+                                    .alive_magic = RONDO_COMM_ALIVE };
 
 static rondo_status not_alive(const rondo_comm *comm, const char *what)
 {
@@ -87,16 +18,26 @@ static rondo_status not_alive(const rondo_comm *comm, const char *what)
         return rondo_fail(RONDO_INVALID_ARGUMENT,
                           "%s: the communicator is NULL: pass one that rondo_comm_create returned", what);
     }
-    return __atomic_load_n(&comm->magic, __ATOMIC_RELAXED) == RONDO_COMM_DEAD
-               ? rondo_fail(RONDO_INVALID_ARGUMENT,
-                            "%s: rank %d of communicator \"%s\" was destroyed or aborted before this call",
-                            what, comm->rank, comm->name)
-               : rondo_fail(RONDO_INVALID_ARGUMENT,
-                            "%s: %p is not a communicator: was its creation successful?", what,
-                            (const void *)comm);
+    switch (__atomic_load_n(&comm->shell.magic, __ATOMIC_RELAXED)) {
+    case RONDO_SHELL_DEAD:
+        return rondo_fail(RONDO_INVALID_ARGUMENT,
+                          "%s: rank %d of communicator \"%s\" was destroyed or aborted before this call",
+                          what, comm->rank, comm->name);
+    case RONDO_SHELL_FORKED:
+        return rondo_fail(
+            RONDO_INVALID_USAGE,
+            "%s: this process is a forked child, and the communicator \"%s\" belongs to its "
+            "parent, rank %d: only the parent may use and destroy it; the child may call exec or "
+            "create its own",
+            what, comm->name, comm->rank);
+    default:
+        return rondo_fail(RONDO_INVALID_ARGUMENT,
+                          "%s: %p is not a communicator: was its creation successful?", what,
+                          (const void *)comm);
+    }
 }
 
-rondo_status rondo_comm_enter(rondo_comm *comm, const char *what, struct rondo_ctx **ctx)
+rondo_status rondo_shell_enter(rondo_comm *comm, const char *what, struct rondo_ctx **ctx)
 {
     if (RONDO_UNLIKELY(comm == NULL || !rondo_comm_is_alive(comm))) {
         return not_alive(comm, what);
@@ -105,14 +46,31 @@ rondo_status rondo_comm_enter(rondo_comm *comm, const char *what, struct rondo_c
     __atomic_signal_fence(
         __ATOMIC_SEQ_CST); /* wait_until_left() (init/life.c) issues the processor fence for all threads */
     if (RONDO_UNLIKELY(!rondo_comm_is_alive(comm))) {
-        rondo_comm_leave(comm);
+        rondo_shell_leave(comm);
         return not_alive(comm, what);
     }
     *ctx = comm->ctx;
     return RONDO_SUCCESS;
 }
 
-void rondo_comm_leave(rondo_comm *comm) { __atomic_store_n(&comm->busy, 0, __ATOMIC_RELEASE); }
+void rondo_shell_leave(rondo_comm *comm) { __atomic_store_n(&comm->busy, 0, __ATOMIC_RELEASE); }
+
+rondo_status rondo_comm_enter(rondo_comm *comm, const char *what, struct rondo_ctx **ctx)
+{
+    rondo_status status;
+    RONDO_TRY(rondo_inside_begin(what));
+    status = rondo_shell_enter(comm, what, ctx);
+    if (RONDO_UNLIKELY(status != RONDO_SUCCESS)) {
+        rondo_inside_end();
+    }
+    return status;
+}
+
+void rondo_comm_leave(rondo_comm *comm)
+{
+    rondo_shell_leave(comm);
+    rondo_inside_end();
+}
 
 rondo_status rondo_comm_visit(const rondo_comm *comm, const char *what, struct rondo_ctx **ctx)
 {
@@ -135,9 +93,7 @@ void rondo_comm_unvisit(const rondo_comm *comm)
 
 rondo_status rondo_shell_claim(rondo_comm *comm, const char *what, struct rondo_ctx **ctx)
 {
-    uint32_t alive = RONDO_COMM_ALIVE;
-    if (comm == NULL || !__atomic_compare_exchange_n(&comm->magic, &alive, RONDO_COMM_DEAD, 0,
-                                                     __ATOMIC_SEQ_CST, __ATOMIC_ACQUIRE)) {
+    if (comm == NULL || !rondo_shell_kill(&rondo_comms, &comm->shell)) {
         return not_alive(comm, what);
     }
     *ctx = comm->ctx;

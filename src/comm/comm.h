@@ -14,6 +14,8 @@
 
 #include <pthread.h>
 
+#include "base/inside.h"
+#include "base/shell.h"
 #include "base/wait.h"
 #include "tuner/tuner.h"
 #include "comm/calls.h"
@@ -35,11 +37,10 @@ struct rondo_shrinks;
 enum rondo_comm_state { RONDO_COMM_INIT, RONDO_COMM_READY, RONDO_COMM_FINALIZED, RONDO_COMM_FAILED };
 
 struct rondo_ctx;
-enum { RONDO_COMM_ALIVE = 0x72636f6d, RONDO_COMM_DEAD = 0x64656164, RONDO_NAME_LEN = 32 };
+enum { RONDO_COMM_ALIVE = 0x72636f6d, RONDO_NAME_LEN = 32 };
 struct rondo_comm {
-    uint32_t magic, generation;
+    struct rondo_shell shell;
     struct rondo_ctx *ctx;
-    struct rondo_comm *next; /* in quarantine */
     char name[RONDO_NAME_LEN];
     int32_t rank;
     int16_t busy;     /* a thread is inside a call; atomic */
@@ -144,28 +145,27 @@ struct rondo_ctx {
 
 /* ---- shells: handles ---- */
 
-/** A new shell, not alive yet. */
-rondo_status rondo_shell_create(rondo_comm **shell);
-/** Make the shell alive: the user gets it. */
-void rondo_shell_publish(rondo_comm *shell);
+extern struct rondo_shells rondo_comms;
+
 /** Turn the shell from alive to dead. Only one caller succeeds, and it ends the communicator. what: the
  * caller's name. */
 rondo_status rondo_shell_claim(rondo_comm *shell, const char *what, struct rondo_ctx **ctx);
-/** Put a shell without a context in quarantine: its handle is recognised as dead for a long time. */
-void rondo_shell_bury(rondo_comm *shell);
-/** Count the shells of this process that are not in quarantine. */
-int rondo_shells_in_use(void);
 static inline int rondo_comm_is_alive(const rondo_comm *comm)
 {
-    return __atomic_load_n(&comm->magic, __ATOMIC_ACQUIRE) == RONDO_COMM_ALIVE;
+    return __atomic_load_n(&comm->shell.magic, __ATOMIC_ACQUIRE) == RONDO_COMM_ALIVE;
 }
 /**
  * Get the context of a live communicator, or an error that says what is wrong with the handle. The
- * context is not freed before rondo_comm_leave (rondo_comm_unvisit). enter: for the thread that uses the
- * communicator, not nested; visit: for any thread. what: the caller's name.
+ * context is not freed before rondo_comm_leave (rondo_shell_leave, rondo_comm_unvisit). what: the caller's
+ * name.
+ * - comm_enter: for a public function that uses one communicator; it also marks the thread (base/inside.h);
+ * - shell_enter: inside such a function, not nested;
+ * - visit: for any thread.
  */
 rondo_status rondo_comm_enter(rondo_comm *comm, const char *what, struct rondo_ctx **ctx);
 void rondo_comm_leave(rondo_comm *comm);
+rondo_status rondo_shell_enter(rondo_comm *comm, const char *what, struct rondo_ctx **ctx);
+void rondo_shell_leave(rondo_comm *comm);
 rondo_status rondo_comm_visit(const rondo_comm *comm, const char *what, struct rondo_ctx **ctx);
 void rondo_comm_unvisit(const rondo_comm *comm);
 

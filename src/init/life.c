@@ -51,7 +51,8 @@ static void comm_end(rondo_comm *comm, struct rondo_ctx *ctx, int left, const ch
         rondo_ctx_drop_queue(ctx, failed ? ctx->life.failure : RONDO_INVALID_USAGE);
         left = all_left(&comm->visitors);
     }
-    rondo_shell_bury(comm);
+    comm->ctx = NULL;
+    rondo_shell_bury(&rondo_comms, &comm->shell);
     if (!left) {
         RONDO_WARN(
             "rank %d: a thread did not leave the aborted communicator \"%s\" within 5 s: Rondo does not "
@@ -68,13 +69,13 @@ void rondo_comm_discard(struct rondo_ctx *ctx)
     rondo_comm *shell = ctx->shell;
     /* Known to the user: the shell was published in a group. */
     int known = rondo_comm_is_alive(shell) ||
-                __atomic_load_n(&shell->magic, __ATOMIC_ACQUIRE) == RONDO_COMM_DEAD;
+                __atomic_load_n(&shell->shell.magic, __ATOMIC_ACQUIRE) == RONDO_SHELL_DEAD;
     if (known && rondo_shell_claim(shell, "rondo_group_end", &ctx) != RONDO_SUCCESS) {
-        rondo_comm_leave(shell); /* the thread that aborted it frees it */
+        rondo_shell_leave(shell); /* the thread that aborted it frees it */
         return;
     }
-    __atomic_store_n(&shell->magic, RONDO_COMM_DEAD, __ATOMIC_RELEASE);
-    rondo_comm_leave(shell);
+    __atomic_store_n(&shell->shell.magic, RONDO_SHELL_DEAD, __ATOMIC_RELEASE);
+    rondo_shell_leave(shell);
     comm_end(shell, ctx, 1, "discarded");
 }
 
@@ -88,13 +89,13 @@ static rondo_status enter_creations(struct rondo_creation *creations, int *n)
     int entered = 0;
     for (int i = 0; i < *n; i++) {
         struct rondo_ctx *ctx;
-        rondo_status found = rondo_comm_enter(creations[i].shell, "rondo_group_end", &ctx);
+        rondo_status found = rondo_shell_enter(creations[i].shell, "rondo_group_end", &ctx);
         if (found == RONDO_SUCCESS && ctx == creations[i].ctx) {
             creations[entered++] = creations[i];
             continue;
         }
         if (found == RONDO_SUCCESS) { /* the shell has become another communicator's */
-            rondo_comm_leave(creations[i].shell);
+            rondo_shell_leave(creations[i].shell);
             found = rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_group_end: a communicator that the group "
                                                        "creates was aborted before the group's end");
         }
@@ -131,7 +132,7 @@ static rondo_status end_creations(struct rondo_creation *creations, int n, rondo
             *creations[i].place = NULL;
             rondo_comm_discard(ctx);
         } else {
-            rondo_comm_leave(ctx->shell);
+            rondo_shell_leave(ctx->shell);
         }
     }
     return status;
@@ -142,14 +143,16 @@ static rondo_status end_creations(struct rondo_creation *creations, int n, rondo
 rondo_status rondo_comm_start(struct rondo_ctx *ctx, struct rondo_bootstrap *bootstrap,
                               const struct rondo_split *split, rondo_comm **comm)
 {
-    rondo_status status = rondo_shell_create(&ctx->shell);
-    rondo_comm *shell = ctx->shell;
+    void *memory = NULL;
+    rondo_status status = rondo_shell_create(&rondo_comms, &memory);
+    rondo_comm *shell = memory;
     int grouped = 0;
     if (status != RONDO_SUCCESS) {
         bootstrap->ops->close(bootstrap, 0);
         rondo_ctx_free(ctx);
         return status;
     }
+    ctx->shell = shell;
     shell->ctx = ctx;
     shell->rank = ctx->job.rank;
     memcpy(shell->name, ctx->job.name, sizeof(shell->name));
@@ -168,15 +171,14 @@ rondo_status rondo_comm_start(struct rondo_ctx *ctx, struct rondo_bootstrap *boo
         rondo_comm_discard(ctx);
         return status;
     }
-    rondo_shell_publish(shell);
+    rondo_shell_publish(&rondo_comms, &shell->shell);
     *comm = shell;
     return grouped ? RONDO_SUCCESS : status;
 }
 
-int rondo_engine_ncomms(void) { return rondo_shells_in_use(); }
+int rondo_engine_ncomms(void) { return rondo_shells_in_use(&rondo_comms); }
 
-rondo_status rondo_engine_create(struct rondo_bootstrap *bootstrap, const rondo_config *config,
-                                 rondo_comm **comm)
+static rondo_status create(struct rondo_bootstrap *bootstrap, const rondo_config *config, rondo_comm **comm)
 {
     struct rondo_ctx *ctx;
     rondo_status status = comm == NULL ? rondo_fail(RONDO_INVALID_ARGUMENT,
@@ -194,6 +196,19 @@ rondo_status rondo_engine_create(struct rondo_bootstrap *bootstrap, const rondo_
     return status;
 }
 
+rondo_status rondo_engine_create(struct rondo_bootstrap *bootstrap, const rondo_config *config,
+                                 rondo_comm **comm)
+{
+    rondo_status status = rondo_inside_begin("rondo_comm_create");
+    if (status != RONDO_SUCCESS) {
+        bootstrap->ops->close(bootstrap, 0);
+        return status;
+    }
+    status = create(bootstrap, config, comm);
+    rondo_inside_end();
+    return status;
+}
+
 static void tell_abort(struct rondo_ctx *ctx)
 {
     char text[RONDO_ERROR_TEXT];
@@ -205,7 +220,7 @@ static void tell_abort(struct rondo_ctx *ctx)
     }
 }
 
-rondo_status rondo_comm_abort(rondo_comm *comm)
+static rondo_status comm_abort(rondo_comm *comm)
 {
     struct rondo_ctx *ctx = NULL;
     int left;
@@ -223,6 +238,8 @@ rondo_status rondo_comm_abort(rondo_comm *comm)
     comm_end(comm, ctx, left, "aborted");
     return RONDO_SUCCESS;
 }
+
+rondo_status rondo_comm_abort(rondo_comm *comm) { RONDO_RUN_INSIDE("rondo_comm_abort", comm_abort(comm)); }
 
 rondo_status rondo_comm_finalize(rondo_comm *comm)
 {
@@ -244,11 +261,11 @@ rondo_status rondo_comm_finalize(rondo_comm *comm)
     return status;
 }
 
-rondo_status rondo_comm_destroy(rondo_comm *comm)
+static rondo_status comm_destroy(rondo_comm *comm)
 {
     struct rondo_ctx *ctx;
     rondo_status status = RONDO_SUCCESS, claimed;
-    RONDO_TRY(rondo_comm_enter(comm, "rondo_comm_destroy", &ctx));
+    RONDO_TRY(rondo_shell_enter(comm, "rondo_comm_destroy", &ctx));
     if (__atomic_load_n(&ctx->life.state, __ATOMIC_ACQUIRE) == RONDO_COMM_INIT) {
         /* A non-blocking creation ends in time: it has its own deadline. */
         status = rondo_init_run(&ctx, 1);
@@ -258,18 +275,23 @@ rondo_status rondo_comm_destroy(rondo_comm *comm)
     }
     claimed = rondo_shell_claim(comm, "rondo_comm_destroy", &ctx);
     if (claimed != RONDO_SUCCESS) { /* aborted meanwhile */
-        rondo_comm_leave(comm);
+        rondo_shell_leave(comm);
         return claimed;
     }
     if (ctx->wiring.control != NULL) {
         rondo_control_leave(ctx->wiring.control);
     }
-    rondo_comm_leave(comm);
+    rondo_shell_leave(comm);
     comm_end(comm, ctx, 1, "destroyed");
     return status;
 }
 
-rondo_status rondo_comm_async_error(rondo_comm *comm, rondo_status *error)
+rondo_status rondo_comm_destroy(rondo_comm *comm)
+{
+    RONDO_RUN_INSIDE("rondo_comm_destroy", comm_destroy(comm));
+}
+
+static rondo_status async_error(rondo_comm *comm, rondo_status *error)
 {
     struct rondo_ctx *ctx;
     if (error == NULL) {
@@ -284,4 +306,9 @@ rondo_status rondo_comm_async_error(rondo_comm *comm, rondo_status *error)
     }
     rondo_comm_unvisit(comm);
     return RONDO_SUCCESS;
+}
+
+rondo_status rondo_comm_async_error(rondo_comm *comm, rondo_status *error)
+{
+    RONDO_RUN_INSIDE("rondo_comm_async_error", async_error(comm, error));
 }

@@ -1,4 +1,5 @@
 /* Ranks that are threads of one process. */
+#include "base/inside.h"
 #include "base/mem.h"
 #include "init/engine.h"
 
@@ -7,7 +8,7 @@ struct rondo_local {
     int nranks;
 };
 
-rondo_status rondo_local_create(int nranks, rondo_local **local)
+static rondo_status local_create(int nranks, rondo_local **local)
 {
     rondo_local *made;
     rondo_status status;
@@ -27,7 +28,7 @@ rondo_status rondo_local_create(int nranks, rondo_local **local)
     return RONDO_SUCCESS;
 }
 
-rondo_status rondo_local_destroy(rondo_local *local)
+static rondo_status local_destroy(rondo_local *local)
 {
     if (local == NULL) {
         return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_local_destroy: the meeting place is NULL");
@@ -37,10 +38,21 @@ rondo_status rondo_local_destroy(rondo_local *local)
     return RONDO_SUCCESS;
 }
 
+rondo_status rondo_local_create(int nranks, rondo_local **local)
+{
+    RONDO_RUN_INSIDE("rondo_local_create", local_create(nranks, local));
+}
+
+rondo_status rondo_local_destroy(rondo_local *local)
+{
+    RONDO_RUN_INSIDE("rondo_local_destroy", local_destroy(local));
+}
+
 rondo_status rondo_comm_create_local(rondo_local *local, int rank, const rondo_config *config,
                                      rondo_comm **comm)
 {
     struct rondo_bootstrap *bootstrap;
+    RONDO_TRY(rondo_inside_check("rondo_comm_create_local"));
     if (local == NULL || rank < 0 || rank >= local->nranks) {
         return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_comm_create_local: %s (rank %d)",
                           local == NULL ? "the meeting place is NULL" : "the meeting place has no such rank",

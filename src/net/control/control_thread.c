@@ -36,7 +36,6 @@ struct process {
 
 struct watcher {
     pthread_t thread;
-    int pid;          /* of the owner: a forked child has the memory, but not the thread */
     int epoll, event; /* event wakes the thread so that it ends */
     int stop;
     int nfallback; /* living processes without a pidfd */
@@ -49,6 +48,15 @@ struct watcher {
 
 static pthread_mutex_t watcher_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct watcher *watcher; /* NULL: no control is started */
+
+/* A forked child has the watcher's memory, but not its thread, which may have held the lock. */
+static void forget_watcher(void)
+{
+    pthread_mutex_init(&watcher_lock, NULL);
+    watcher = NULL;
+}
+
+static void watch_forks(void) { pthread_atfork(NULL, NULL, forget_watcher); }
 
 struct process_stat {
     char state;
@@ -363,7 +371,6 @@ static rondo_status watcher_start(struct watcher **watcher_out)
     struct watcher *w;
     rondo_status status;
     RONDO_TRY(RONDO_NEW(w, "control thread"));
-    w->pid = getpid();
     w->beat_ns = params->heartbeat;
     w->dead_ns = params->dead_after;
     /* A limit below four beats would blame living ranks. (Ranks of a job normally have the same values.) */
@@ -430,11 +437,10 @@ static void watch_wire(struct watcher *w)
 
 rondo_status rondo_control_watch(struct rondo_control *control)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     rondo_status status = RONDO_SUCCESS;
+    pthread_once(&once, watch_forks);
     pthread_mutex_lock(&watcher_lock);
-    if (watcher && watcher->pid != control->pid) {
-        watcher = NULL; /* inherited by fork: the thread and the list belong to the parent */
-    }
     if (watcher == NULL) {
         status = watcher_start(&watcher);
     }

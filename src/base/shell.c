@@ -1,0 +1,119 @@
+#include "base/shell.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct rondo_shells *kinds;
+
+/* ---- forks ---- */
+
+static void before_fork(void) { pthread_mutex_lock(&lock); }
+
+static void after_fork(void) { pthread_mutex_unlock(&lock); }
+
+/* What the shells stand for is shared with the parent: the child has only their handles. */
+static void in_child(void)
+{
+    pthread_mutex_init(&lock, NULL);
+    for (struct rondo_shells *kind = kinds; kind != NULL; kind = kind->next) {
+        for (struct rondo_shell *shell = kind->alive; shell != NULL; shell = shell->next) {
+            shell->magic = RONDO_SHELL_FORKED;
+        }
+        kind->alive = NULL;
+        kind->nalive = 0;
+        if (kind->forked != NULL) {
+            kind->forked();
+        }
+    }
+}
+
+static void watch_forks(void) { pthread_atfork(before_fork, after_fork, in_child); }
+
+/* ---- creation and end ---- */
+
+static void list(struct rondo_shells *kind)
+{
+    if (!kind->listed) {
+        kind->listed = 1;
+        kind->next = kinds;
+        kinds = kind;
+    }
+}
+
+/* With the lock held. */
+static struct rondo_shell *take_oldest(struct rondo_shells *kind)
+{
+    struct rondo_shell *shell = kind->ndead > RONDO_SHELL_QUARANTINE ? kind->dead_first : NULL;
+    if (shell != NULL) {
+        kind->dead_first = shell->next;
+        kind->ndead--;
+    }
+    return shell;
+}
+
+rondo_status rondo_shell_create(struct rondo_shells *kind, void **shell_out)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    struct rondo_shell *shell;
+    pthread_once(&once, watch_forks);
+    pthread_mutex_lock(&lock);
+    list(kind);
+    shell = take_oldest(kind);
+    pthread_mutex_unlock(&lock);
+    if (shell == NULL) {
+        void *memory;
+        RONDO_TRY(rondo_calloc(&memory, 1, kind->bytes, kind->what));
+        shell = memory;
+    }
+    memset(shell, 0, kind->bytes);
+    pthread_mutex_lock(&lock);
+    shell->next = kind->alive;
+    kind->alive = shell;
+    kind->nalive++;
+    pthread_mutex_unlock(&lock);
+    *shell_out = shell;
+    return RONDO_SUCCESS;
+}
+
+void rondo_shell_bury(struct rondo_shells *kind, struct rondo_shell *shell)
+{
+    struct rondo_shell **at = &kind->alive;
+    pthread_mutex_lock(&lock);
+    while (*at != shell) {
+        at = &(*at)->next;
+    }
+    *at = shell->next;
+    kind->nalive--;
+    shell->next = NULL;
+    if (kind->dead_first == NULL) {
+        kind->dead_first = shell;
+    } else {
+        kind->dead_last->next = shell;
+    }
+    kind->dead_last = shell;
+    kind->ndead++;
+    pthread_mutex_unlock(&lock);
+}
+
+__attribute__((destructor)) static void free_dead(void)
+{
+    for (struct rondo_shells *kind = kinds; kind != NULL; kind = kind->next) {
+        while (kind->dead_first != NULL) {
+            struct rondo_shell *next = kind->dead_first->next;
+            rondo_free(kind->dead_first);
+            kind->dead_first = next;
+        }
+    }
+}
+
+int rondo_shells_in_use(const struct rondo_shells *kind)
+{
+    int n;
+    pthread_mutex_lock(&lock);
+    n = kind->nalive;
+    pthread_mutex_unlock(&lock);
+    return n;
+}
