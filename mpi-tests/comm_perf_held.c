@@ -10,9 +10,9 @@
 #include "holdings.h"
 
 /* What one process holds. */
-enum { FDS, THREADS, MAPS, SHARED_MAPS, SHARED, PRIVATE, KINDS };
-static const char *const names[KINDS] = { "fds",         "threads",      "maps",
-                                          "shared_maps", "shared_bytes", "private_bytes" };
+enum { FDS, THREADS, MAPS, SHARED_MAPS, SHARED, TOUCHED, PRIVATE, KINDS };
+static const char *const names[KINDS] = { "fds",          "threads",       "maps",         "shared_maps",
+                                          "shared_bytes", "touched_bytes", "private_bytes" };
 struct state {
     double of[KINDS]; /* bytes: negative if the kernel does not tell */
 };
@@ -27,8 +27,8 @@ static struct state look(void)
 #endif
     MPI_Barrier(MPI_COMM_WORLD);
     now = holdings_now();
-    state = (struct state){ { now.fds, now.threads, now.maps, now.shared, rollup_bytes("Pss_Shmem"),
-                              rollup_bytes("Pss_Anon") } };
+    state = (struct state){ { now.fds, now.threads, now.maps, now.shared, shared_file_bytes(),
+                              rollup_bytes("Pss_Shmem"), rollup_bytes("Pss_Anon") } };
     MPI_Barrier(MPI_COMM_WORLD);
     return state;
 }
@@ -163,15 +163,17 @@ static int hold(const struct comm_perf *cp, struct held *h)
 
 static void print_header(void)
 {
+    /* malloc_trim cannot return a page of which a byte is in use, so some private pages may be left. */
     printf(
         "# Held by N communicators at once, made by rondo_comm_split of all ranks and used once: for each\n"
-        "# communicator and rank, in the mean. shared: memory of the node, counted once (Pss). Left over\n"
-        "# after all were destroyed: by the rank with most. create and destroy: slowest rank.\n#\n");
-    printf("#%6s %9s %9s %9s  %9s %9s %7s %7s %7s %6s  %4s %7s %5s %8s %8s\n", "N", "create", "each",
-           "destroy", "shared", "private", "fds", "threads", "maps", "#wrong", "fds", "threads", "maps",
-           "shared", "private");
-    printf("#%6s %9s %9s %9s  %9s %9s %7s %7s %7s %6s  %4s %7s %5s %8s %8s\n", "", "(s)", "(us)", "(s)",
-           "(KiB)", "(KiB)", "", "", "", "", "left", "left", "left", "(KiB)", "(KiB)");
+        "# communicator and rank, in the mean. shared: memory that the host set aside for shared memory;\n"
+        "# touched: the part in use. Left over after all were destroyed: by the rank with most. create and\n"
+        "# destroy: slowest rank.\n#\n");
+    printf("#%6s %9s %9s %9s  %9s %9s %9s %7s %7s %7s %6s  %4s %7s %5s %8s %8s\n", "N", "create", "each",
+           "destroy", "shared", "touched", "private", "fds", "threads", "maps", "#wrong", "fds", "threads",
+           "maps", "shared", "private");
+    printf("#%6s %9s %9s %9s  %9s %9s %9s %7s %7s %7s %6s  %4s %7s %5s %8s %8s\n", "", "(s)", "(us)", "(s)",
+           "(KiB)", "(KiB)", "(KiB)", "", "", "", "", "left", "left", "left", "(KiB)", "(KiB)");
 }
 
 static void print_kib(int width, int known, double bytes)
@@ -188,6 +190,7 @@ static void print_row(const struct held *h, const double *each, const double *le
     printf("%7ld %9.4f %9.1f %9.4f ", h->wanted, h->create_s, 1e6 * h->create_s / (double)h->wanted,
            h->destroy_s);
     print_kib(9, known[SHARED], each[SHARED]);
+    print_kib(9, known[TOUCHED], each[TOUCHED]);
     print_kib(9, known[PRIVATE], each[PRIVATE]);
     printf(" %7.2f %7.2f %7.2f %6lu  %4g %7g %5g", each[FDS], each[THREADS], each[MAPS], h->wrong, left[FDS],
            left[THREADS], left[MAPS]);
@@ -242,15 +245,35 @@ static void destroy_parent(struct comm_perf *cp)
     perf_must(rondo_comm_destroy(cp->parent), NULL, "destroying the parent");
 }
 
-/* After a parent and two children have lived, MPI and libc hold all that they keep. */
-static int warm_up(struct comm_perf *cp)
+/* After a parent and two children have lived, MPI and libc hold all that they keep. *each: the memory of a
+ * communicator on this node. */
+static int warm_up(struct comm_perf *cp, MPI_Comm node, double *each)
 {
     struct held h = { .wanted = 2 };
+    double bytes;
     int well;
     make_parent(cp);
     well = hold(cp, &h);
     destroy_parent(cp);
+    bytes = (h.held.of[SHARED] + h.held.of[PRIVATE]) / 2;
+    MPI_Allreduce(&bytes, each, 1, MPI_DOUBLE, MPI_SUM, node);
     return well ? PERF_OK : perf_exit_of(h.status);
+}
+
+/* Collective. The kernel kills processes when the host is full, even if it granted the memory; so do not start
+ * what cannot fit. */
+static int fits(long live, double each)
+{
+    double needed = each * (double)live, free_bytes = proc_bytes("/proc/meminfo", "MemAvailable");
+    int mine = free_bytes < 0 || needed < 0.9 * free_bytes ? INT_MAX : test.rank, first;
+    MPI_Allreduce(&mine, &first, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+    if (first == test.rank) {
+        test_say(
+            "%ld communicators need about %.1f GiB of this host's memory, of which %.1f GiB are available; "
+            "use a smaller --live",
+            live, needed / (1 << 30), free_bytes / (1 << 30));
+    }
+    return first == INT_MAX;
 }
 
 static int hold_and_report(struct comm_perf *cp, long live, const int *known)
@@ -266,11 +289,11 @@ static int hold_and_report(struct comm_perf *cp, long live, const int *known)
 }
 
 /* @return the first failure. An error of the library ends the part, what is left over does not. */
-static int hold_each(struct comm_perf *cp, const int *known)
+static int hold_each(struct comm_perf *cp, double each, const int *known)
 {
     int result = PERF_OK;
     for (int i = 0; i < cp->nlive; i++) {
-        int code = hold_and_report(cp, cp->live[i], known);
+        int code = fits(cp->live[i], each) ? hold_and_report(cp, cp->live[i], known) : PERF_USAGE;
         if (code != PERF_OK && code != PERF_INTERNAL) {
             return code;
         }
@@ -282,7 +305,12 @@ static int hold_each(struct comm_perf *cp, const int *known)
 static int run(struct comm_perf *cp)
 {
     struct state before, after, grown;
-    int known[KINDS], result = warm_up(cp);
+    int known[KINDS], result;
+    double each;
+    MPI_Comm node;
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, test.rank, MPI_INFO_NULL, &node);
+    result = warm_up(cp, node, &each);
+    MPI_Comm_free(&node);
     if (result != PERF_OK) {
         return result;
     }
@@ -295,7 +323,7 @@ static int run(struct comm_perf *cp)
         print_header();
     }
     make_parent(cp);
-    result = hold_each(cp, known);
+    result = hold_each(cp, each, known);
     destroy_parent(cp);
     after = look();
     grown = growth(&before, &after);

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 struct holdings {
     int fds, threads;
@@ -58,6 +60,11 @@ static inline int count_fds(void) { return count_entries("/proc/self/fd", ""); }
 /* Count the running threads, including this one. */
 static inline int count_threads(void) { return count_but("/proc/self/task", "", is_exiting); }
 
+static inline int is_shared_memory(const char *path)
+{
+    return strstr(path, "/memfd:") != NULL || strstr(path, "/dev/shm/") != NULL;
+}
+
 static inline struct holdings holdings_now(void)
 {
     struct holdings now = { .fds = count_fds(), .threads = count_threads() };
@@ -69,20 +76,43 @@ static inline struct holdings holdings_now(void)
     }
     while (fgets(line, sizeof(line), maps) != NULL) {
         now.maps++;
-        now.shared += strstr(line, "/memfd:") != NULL || strstr(line, "/dev/shm/") != NULL;
+        now.shared += is_shared_memory(line);
     }
     fclose(maps);
     return now;
 }
 
-/* @return the bytes of a field of /proc/self/smaps_rollup, such as "Pss_Shmem"; -1 if the kernel has no such
- * field. Pss counts a page that n processes map as 1/n, so the sum over the processes counts it once. */
-static inline double rollup_bytes(const char *field)
+/* @return the bytes that the host has set aside for the files of shared memory that this process has open,
+ * used or not. */
+static inline double shared_file_bytes(void)
+{
+    const struct dirent *entry;
+    double bytes = 0;
+    DIR *dir = opendir("/proc/self/fd");
+    while (dir != NULL && (entry = readdir(dir)) != NULL) {
+        char link[300], path[300];
+        struct stat st;
+        ssize_t len;
+        snprintf(link, sizeof(link), "/proc/self/fd/%s", entry->d_name);
+        len = readlink(link, path, sizeof(path) - 1);
+        path[len < 0 ? 0 : len] = '\0';
+        if (is_shared_memory(path) && stat(link, &st) == 0) {
+            bytes += 512.0 * (double)st.st_blocks;
+        }
+    }
+    if (dir != NULL) {
+        closedir(dir);
+    }
+    return bytes;
+}
+
+/* @return the bytes of a line "field: N kB" of a file of /proc; -1 if it has none. */
+static inline double proc_bytes(const char *name, const char *field)
 {
     size_t len = strlen(field);
     double kib = -1;
     char line[256];
-    FILE *file = fopen("/proc/self/smaps_rollup", "r");
+    FILE *file = fopen(name, "r");
     while (file != NULL && kib < 0 && fgets(line, sizeof(line), file) != NULL) {
         if (strncmp(line, field, len) == 0 && line[len] == ':') {
             kib = strtod(line + len + 1, NULL);
@@ -93,5 +123,9 @@ static inline double rollup_bytes(const char *field)
     }
     return kib < 0 ? -1 : 1024 * kib;
 }
+
+/* @return the bytes of a field of /proc/self/smaps_rollup, such as "Pss_Shmem"; -1 if the kernel has no such
+ * field. Pss counts a page that n processes map as 1/n, so the sum over the processes counts it once. */
+static inline double rollup_bytes(const char *field) { return proc_bytes("/proc/self/smaps_rollup", field); }
 
 #endif
