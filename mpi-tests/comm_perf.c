@@ -27,8 +27,8 @@ static void usage(const char *program)
         "  -T, --timeout SECONDS  deadline of every wait (default: RONDO_TIMEOUT)\n"
         "  -h, --help             show this help and exit\n"
         "\n"
-        "Exit status: 0 success, 1 something is left over, 3 library error, 4 timeout, 6 wrong option,\n"
-        "7 wrong results\n",
+        "Exit status: 0 success, 1 something is left over, 3 library error, 4 timeout, 6 wrong option or\n"
+        "more communicators than the host has memory for, 7 wrong results\n",
         program);
 }
 
