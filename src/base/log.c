@@ -155,6 +155,11 @@ void rondo_log_init(void)
     pthread_mutex_unlock(&init_lock);
 }
 
+int rondo_log_shows_warnings(void)
+{
+    return rondo_log_on(RONDO_LOG_WARN, 0) && __atomic_load_n(&log_fd, __ATOMIC_ACQUIRE) <= STDERR_FILENO;
+}
+
 /* Use one write(2), unless the descriptor accepts less. A line that cannot be written is lost. */
 static void line_write(const char *line, size_t bytes)
 {

@@ -42,6 +42,8 @@ static inline int rondo_log_on(enum rondo_log_level level, uint32_t subsys)
 
 /* Apply the parameters. Idempotent; called by the first rondo_param_init() and by rondo_param_reload(). */
 void rondo_log_init(void);
+/* True when the user sees warnings: they are neither off nor go to a file. */
+int rondo_log_shows_warnings(void);
 void rondo_log_set_rank(int rank); /* of this thread; -1: none */
 int rondo_log_rank(void);
 const char *rondo_log_host(void); /* this host's name, at most RONDO_HOST_LEN - 1 bytes */

@@ -212,7 +212,8 @@ int main(int argc, char **argv)
         }
         ignored_all_print();
     }
-    if (status != RONDO_SUCCESS) {
+    /* The library has already warned of the value. */
+    if (status != RONDO_SUCCESS && !rondo_log_shows_warnings()) {
         printf("\ninvalid value: %s\n", rondo_error_text());
     }
     return code ? code : status != RONDO_SUCCESS;

@@ -144,7 +144,8 @@ int tool_options_number(const struct tool_options *o, const struct tool_given *g
 
 int tool_params_begin(const char *program)
 {
-    if (rondo_param_init() != RONDO_SUCCESS) return tool_fail(program, TOOL_USAGE);
+    if (rondo_param_init() != RONDO_SUCCESS) /* The library has already warned of the value. */
+        return rondo_log_shows_warnings() ? TOOL_USAGE : tool_fail(program, TOOL_USAGE);
     if (!getenv("RONDO_DEBUG") && !getenv("NCCL_DEBUG")) rondo_log_mask = RONDO_LOG_NONE;
     return -1;
 }
