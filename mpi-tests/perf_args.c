@@ -104,7 +104,7 @@ static int parse_one(void *options, int opt, const char *text)
     case 'm': return test_parse_long(text, 1, 1000, &o->aggregate);
     case 'w': return test_parse_long(text, 0, 1000000, &o->warmup);
     case 'c': return test_parse_long(text, 0, 1000000, &o->check);
-    case 'z': return test_parse_long(text, 0, 3, &o->blocking);
+    case 'z': return test_parse_long(text, 0, 1, &o->blocking);
     case 'a': return test_parse_long(text, PERF_RANK0, PERF_MAX, &o->average);
     case 'C': return test_parse_long(text, 0, 1, &o->cputime);
     case 'T': return test_parse_long(text, 0, 1000000, &o->timeout_s);
