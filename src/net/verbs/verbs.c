@@ -165,7 +165,7 @@ static rondo_status end_take(struct rondo_verbs_comm *comm, const void *handle)
     return RONDO_SUCCESS;
 }
 
-/* Log what a comm costs (README.md has the formula). */
+/* Log what a comm costs, so that users can tell which of the adapter's limits they would reach. */
 static void tell(const struct rondo_verbs_comm *comm)
 {
     char ends[RONDO_VERBS_ENDS];
