@@ -34,7 +34,7 @@ wants() {
 run 0
 wants 4 '\[send\] via NET/socket/lo/PXN[02]$' "a connection goes through the GPU of rank 0 or 2"
 wants 2 'rank [02]: its NIC sent [1-9][0-9]* slices of [0-9]* connections for other GPUs' \
-    "the card of rank 0 or 2 sent for others"
+    "the NIC of rank 0 or 2 sent for others"
 wants 0 'not through the GPU' "a connection does not go through the near GPU"
 run 1
 wants 0 '/PXN|for other GPUs' "RONDO_PXN_DISABLE=1, but data was sent for other GPUs"

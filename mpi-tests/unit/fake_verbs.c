@@ -70,7 +70,7 @@ static struct ibv_qp *create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr
     return &qp->ibv;
 }
 
-/* Keep the attributes that the mask names, as an adapter does. */
+/* Keep the attributes that the mask names, as a NIC does. */
 static void modify_apply(struct ibv_qp_attr *to, const struct ibv_qp_attr *from, int mask)
 {
     to->qp_state = from->qp_state;
@@ -207,11 +207,11 @@ static int dealloc_pd(struct ibv_pd *pd)
 static struct ibv_device **get_device_list(int *n)
 {
     FAKE_ALONE();
-    struct ibv_device **list = calloc((size_t)fake.ncards + 1, sizeof *list);
-    for (int i = 0; i < fake.ncards; i++) {
-        list[i] = &fake.card[i].device;
+    struct ibv_device **list = calloc((size_t)fake.nnics + 1, sizeof *list);
+    for (int i = 0; i < fake.nnics; i++) {
+        list[i] = &fake.nic[i].device;
     }
-    *n = fake.ncards;
+    *n = fake.nnics;
     return list;
 }
 
@@ -248,25 +248,25 @@ static int close_device(struct ibv_context *context)
     return 0;
 }
 
-static struct fake_card *card_of(struct ibv_context *context) { return (struct fake_card *)context->device; }
+static struct fake_nic *nic_of(struct ibv_context *context) { return (struct fake_nic *)context->device; }
 
 static int query_device(struct ibv_context *context, struct ibv_device_attr *attr)
 {
     memset(attr, 0, sizeof *attr);
-    attr->phys_port_cnt = (uint8_t)card_of(context)->ports;
+    attr->phys_port_cnt = (uint8_t)nic_of(context)->ports;
     return 0;
 }
 
 static int query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr)
 {
     FAKE_ALONE();
-    *attr = card_of(context)->port[port - 1].attr;
+    *attr = nic_of(context)->port[port - 1].attr;
     return 0;
 }
 
 static int query_gid(struct ibv_context *context, uint8_t port, int index, union ibv_gid *gid)
 {
-    *gid = card_of(context)->port[port - 1].gid[index];
+    *gid = nic_of(context)->port[port - 1].gid[index];
     return 0;
 }
 
@@ -274,8 +274,8 @@ static int query_gid_ex(struct ibv_context *context, uint32_t port, uint32_t ind
                         struct ibv_gid_entry *entry, uint32_t flags, size_t bytes)
 {
     (void)flags, (void)bytes;
-    entry->gid = card_of(context)->port[port - 1].gid[index];
-    entry->gid_type = card_of(context)->port[port - 1].gid_type[index];
+    entry->gid = nic_of(context)->port[port - 1].gid[index];
+    entry->gid_type = nic_of(context)->port[port - 1].gid_type[index];
     return 0;
 }
 
@@ -321,16 +321,16 @@ int fake_verbs_objects(void)
 void fake_verbs_reset(void)
 {
     static const uint8_t ipv4[16] = { [10] = 0xff, [11] = 0xff, 10, 0, 0, 5 };
-    struct fake_card *card = fake.card;
+    struct fake_nic *nic = fake.nic;
     memset(&fake, 0, sizeof fake);
-    fake.ncards = 1;
+    fake.nnics = 1;
     fake.most_inline = 64;
     fake.inline_given = 96;
     fake.dmabuf_errno = EBADF;
-    snprintf(card->device.name, sizeof card->device.name, "fake0");
-    card->ports = FAKE_PORTS;
+    snprintf(nic->device.name, sizeof nic->device.name, "fake0");
+    nic->ports = FAKE_PORTS;
     for (int i = 0; i < FAKE_PORTS; i++) {
-        struct ibv_port_attr *attr = &card->port[i].attr;
+        struct ibv_port_attr *attr = &nic->port[i].attr;
         *attr = (struct ibv_port_attr){
             .state = IBV_PORT_ACTIVE, .gid_tbl_len = FAKE_GIDS, .max_msg_sz = 1u << 30, .active_width = 2
         };
@@ -338,13 +338,13 @@ void fake_verbs_reset(void)
         attr->link_layer = i == 0 ? IBV_LINK_LAYER_INFINIBAND : IBV_LINK_LAYER_ETHERNET;
         attr->lid = i == 0 ? 17 : 0;
         attr->active_speed = i == 0 ? 128 : 32;
-        card->port[i].gid[0].raw[0] = 0xfe; /* link-local */
-        card->port[i].gid[0].raw[1] = 0x80;
-        card->port[i].gid[0].raw[15] = (uint8_t)(1 + i);
+        nic->port[i].gid[0].raw[0] = 0xfe; /* link-local */
+        nic->port[i].gid[0].raw[1] = 0x80;
+        nic->port[i].gid[0].raw[15] = (uint8_t)(1 + i);
     }
-    card->port[1].gid[1] = card->port[1].gid[0];
-    memcpy(card->port[1].gid[2].raw, ipv4, sizeof ipv4);
-    memcpy(card->port[1].gid[3].raw, ipv4, sizeof ipv4);
-    card->port[1].gid_type[0] = card->port[1].gid_type[2] = IBV_GID_TYPE_ROCE_V1;
-    card->port[1].gid_type[1] = card->port[1].gid_type[3] = IBV_GID_TYPE_ROCE_V2;
+    nic->port[1].gid[1] = nic->port[1].gid[0];
+    memcpy(nic->port[1].gid[2].raw, ipv4, sizeof ipv4);
+    memcpy(nic->port[1].gid[3].raw, ipv4, sizeof ipv4);
+    nic->port[1].gid_type[0] = nic->port[1].gid_type[2] = IBV_GID_TYPE_ROCE_V1;
+    nic->port[1].gid_type[1] = nic->port[1].gid_type[3] = IBV_GID_TYPE_ROCE_V2;
 }

@@ -1,6 +1,6 @@
 /*
- * Simulated RDMA adapters behind the function table of net/verbs/verbs.h: one process, one "network" of all
- * queue pairs. Records the calls; checks keys, bounds, states, sequence numbers and queue sizes as an adapter
+ * Simulated RDMA NICs behind the function table of net/verbs/verbs.h: one process, one "network" of all
+ * queue pairs. Records the calls; checks keys, bounds, states, sequence numbers and queue sizes as a NIC
  * does; moves data when it is posted. Completions can be held back.
  */
 #ifndef RONDO_UNIT_FAKE_VERBS_H
@@ -8,7 +8,7 @@
 
 #include "net/verbs/verbs.h"
 
-enum { FAKE_CARDS = 4, FAKE_PORTS = 2, FAKE_GIDS = 4, FAKE_MODIFIES = 64, FAKE_WRITES = 64 };
+enum { FAKE_NICS = 4, FAKE_PORTS = 2, FAKE_GIDS = 4, FAKE_MODIFIES = 64, FAKE_WRITES = 64 };
 
 enum fake_verb {
     FAKE_OPEN,
@@ -29,7 +29,7 @@ struct fake_port {
     uint32_t gid_type[FAKE_GIDS];
 };
 
-struct fake_card {
+struct fake_nic {
     struct ibv_device device;
     int ports;
     struct fake_port port[FAKE_PORTS];
@@ -49,8 +49,8 @@ struct fake_write {
 };
 
 struct fake_verbs {
-    int ncards;
-    struct fake_card card[FAKE_CARDS];
+    int nnics;
+    struct fake_nic nic[FAKE_NICS];
 
     /* calls made */
     int calls[FAKE_NUM_CALLS], live[FAKE_NUM_CALLS]; /* live: objects of the first kinds */
@@ -69,10 +69,10 @@ struct fake_verbs {
     int fail_in[FAKE_NUM_CALLS], fail_errno;
     int fail_dmabuf_in;             /* the same, only for registrations of DMA-BUFs */
     uint32_t most_inline;           /* most inline bytes of a queue pair; more is EINVAL, as with real
-                                     * adapters */
+                                     * NICs */
     int inline_given;               /* inline bytes granted, if any */
     int dmabuf_errno;               /* for an invalid descriptor */
-    enum ibv_wc_status send_status; /* of an adapter's next operation */
+    enum ibv_wc_status send_status; /* of a NIC's next operation */
     uint32_t vendor;
     int hold, hold_sends; /* hide all completions; hide those of sends */
     uint32_t hold_qpn;    /* hide those of this queue pair; 0: none */
@@ -84,12 +84,12 @@ struct fake_verbs {
 extern struct fake_verbs fake;
 extern const struct rondo_verbs_lib fake_verbs_lib;
 
-/** Reset everything to one adapter "fake0" with two ports: port 1 InfiniBand with LID 17 and MTU 4096,
+/** Reset everything to one NIC "fake0" with two ports: port 1 InfiniBand with LID 17 and MTU 4096,
  * port 2 RoCE with MTU 1024. */
 void fake_verbs_reset(void);
-/** @return the number of live objects, without the open adapters. */
+/** @return the number of live objects, without the open NICs. */
 int fake_verbs_objects(void);
-/** Post an event of this context's adapter; element as the type needs. */
+/** Post an event of this context's NIC; element as the type needs. */
 void fake_verbs_event(struct ibv_async_event event);
 /** Write into memory by its rkey as the network does. @return 0, or -1 if the NIC refuses. */
 int fake_verbs_poke(uint64_t address, uint32_t rkey, const void *data, size_t bytes);

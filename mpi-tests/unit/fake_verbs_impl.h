@@ -56,7 +56,7 @@ static inline int fake_verb_fails(enum fake_verb call)
     return 0;
 }
 
-/* The data path of an open adapter. */
+/* The data path of an open NIC. */
 int fake_poll_cq(struct ibv_cq *ibv, int most, struct ibv_wc *wc);
 int fake_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 int fake_post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);

@@ -43,7 +43,7 @@ static inline int fails(const char *function)
         return 0;
     }
     if (word("warn") != NULL) {
-        logger(2, 16, __FILE__, __LINE__, "the card is on fire\n");
+        logger(2, 16, __FILE__, __LINE__, "the NIC is on fire\n");
     }
     return atoi(value + n + 1);
 }

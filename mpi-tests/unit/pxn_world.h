@@ -1,14 +1,14 @@
 /*
- * Conns that leave by a card through another GPU of the node (net/transport/pxn.h), over the cards of
+ * Conns that leave by a NIC through another GPU of the node (net/transport/pxn.h), over the NICs of
  * fake_verbs.h and the tests' CUDA driver. Ranks 0, 1 and 2 are a node: only the GPU of rank 0 is near the
- * card. Rank 3 is another node: 2 sends to it (RING), and so does 1 (DOWN), on each channel. Ranks are
+ * NIC. Rank 3 is another node: 2 sends to it (RING), and so does 1 (DOWN), on each channel. Ranks are
  * threads, or three processes. TSan does not see that a tail orders the slots where the two sides have mapped
  * its segment each for itself: it wants race:store_in_order suppressed.
  */
 #ifndef PXN_WORLD_H
 #define PXN_WORLD_H
 
-#include "card_world.h"
+#include "nic_world.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -24,11 +24,11 @@ enum {
     CELLS = 2 * CHANNELS
 };
 
-static const char card_name[] = "fake0:2";
-static struct rondo_card card_of[RANKS];
+static const char nic_name[] = "fake0:2";
+static struct rondo_nic nic_of[RANKS];
 static int local_index[2][RANKS] = { { 0, 1, 2, -1 }, { -1, -1, -1, 0 } }, to_alone[] = { TO };
 static const struct rondo_relayed through[CELLS] = {
-    { 1, TO, 0, card_name }, { 2, TO, 0, card_name }, { 1, TO, 1, card_name }, { 2, TO, 1, card_name }
+    { 1, TO, 0, nic_name }, { 2, TO, 0, nic_name }, { 1, TO, 1, nic_name }, { 2, TO, 1, nic_name }
 };
 
 /* Forked ranks share it. */
@@ -49,8 +49,8 @@ static inline void two_nodes(struct world *w, struct rank *r)
     r->net.local_rank = apart ? 0 : rank;
     r->net.local_of = local_index[apart];
     r->net.local_ranks = apart ? to_alone : w->index;
-    r->net.cards = &card_of[rank];
-    r->net.ncards = 1;
+    r->net.nics = &nic_of[rank];
+    r->net.nnics = 1;
     r->net.relays = shared->relay;
 }
 
@@ -98,7 +98,7 @@ static inline struct world *pxn_new(int processes)
     pthread_barrier_init(&shared->survivors, &attr, RANKS - 1);
     pthread_barrierattr_destroy(&attr);
     shared->offers = 1;
-    w->net_name = card_name;
+    w->net_name = nic_name;
     w->before = two_nodes;
     w->between = ways_and_relays;
     w->offer = offers;
@@ -107,9 +107,9 @@ static inline struct world *pxn_new(int processes)
         w->peers[i].host_hash += i == TO;
         w->node_of[i] = i == TO;
         CHECK_OK(rondo_netdev_mask(&w->peers[i].netdevs, NULL, 0));
-        card_of[i] = (struct rondo_card){ .gdr = i == RELAY || i == TO ? NEAR : 0,
-                                          .relay = i == 1 || i == 2 ? 1 + RELAY : 0 };
-        snprintf(card_of[i].name, sizeof(card_of[i].name), "%s", card_name);
+        nic_of[i] = (struct rondo_nic){ .gdr = i == RELAY || i == TO ? NEAR : 0,
+                                        .relay = i == 1 || i == 2 ? 1 + RELAY : 0 };
+        snprintf(nic_of[i].name, sizeof(nic_of[i].name), "%s", nic_name);
     }
     return w;
 }
@@ -141,7 +141,7 @@ static inline void run_it(struct world *w, void (*body)(struct world *w, struct 
     all_is_given_back();
 }
 
-/* ---- processes: the receiver's is the relay's, as cards of the tests do not leave a process ---- */
+/* ---- processes: the receiver's is the relay's, as the fake NICs do not leave a process ---- */
 
 static inline void group_lives(struct world *w, const int *ranks, int n)
 {
@@ -218,7 +218,7 @@ static inline void check_carried(const struct rank *r, uint64_t slices)
     CHECK(rondo_pxn_carried(&r->net) == slices);
 }
 
-/* Bytes leave through the relay's card, from its GPU, but for those of ranks that have their own way. */
+/* Bytes leave through the relay's NIC, from its GPU, but for those of ranks that have their own way. */
 static inline void body_through(struct world *w, struct rank *r)
 {
     int carried = 0;

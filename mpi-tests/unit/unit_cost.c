@@ -478,23 +478,23 @@ static void speed_between_nodes_is_that_of_port_and_device(void **state)
 {
     struct rondo_model slow = job_layout(2, 1, RONDO_MODEL_SOCKETS, 1250).model,
                        socket = job_layout(2, 1, RONDO_MODEL_SOCKETS, 25000).model,
-                       card = job_layout(2, 1, RONDO_MODEL_RDMA, 25000).model,
+                       nic = job_layout(2, 1, RONDO_MODEL_RDMA, 25000).model,
                        unknown = job_layout(2, 1, RONDO_MODEL_SOCKETS, 0).model;
     struct rondo_stitch_summary far = { .nnodes = 2, .min_nets = 1 };
     (void)state;
     assert_true(slow.net_bw[RONDO_PROTO_SIMPLE] == 1.25); /* the port */
     assert_true(socket.net_bw[RONDO_PROTO_SIMPLE] == 2);  /* one thread */
-    assert_true(card.net_bw[RONDO_PROTO_SIMPLE] == 25);
+    assert_true(nic.net_bw[RONDO_PROTO_SIMPLE] == 25);
     assert_true(unknown.net_bw[RONDO_PROTO_SIMPLE] == 2);
-    assert_true(socket.net_us[RONDO_PROTO_SIMPLE] == 12 && card.net_us[RONDO_PROTO_SIMPLE] == 2);
+    assert_true(socket.net_us[RONDO_PROTO_SIMPLE] == 12 && nic.net_us[RONDO_PROTO_SIMPLE] == 2);
     far.graph[RONDO_GRAPH_RING].latency_inter = 3000;
-    rondo_model_net(&card, &far, RONDO_MODEL_RDMA);
-    assert_true(card.net_us[RONDO_PROTO_SIMPLE] == 5);
+    rondo_model_net(&nic, &far, RONDO_MODEL_RDMA);
+    assert_true(nic.net_us[RONDO_PROTO_SIMPLE] == 5);
     for (int p = 0; p < RONDO_NUM_PROTOS; p++) { /* flags and padding gain nothing there */
         assert_true(p == RONDO_PROTO_SIMPLE ||
-                    (card.net_us[p] > 5 && card.net_bw[p] < card.net_bw[RONDO_PROTO_SIMPLE]));
+                    (nic.net_us[p] > 5 && nic.net_bw[p] < nic.net_bw[RONDO_PROTO_SIMPLE]));
     }
-    assert_true(card.net_bw[RONDO_PROTO_LL128] > 1.8 * card.net_bw[RONDO_PROTO_LL]);
+    assert_true(nic.net_bw[RONDO_PROTO_LL128] > 1.8 * nic.net_bw[RONDO_PROTO_LL]);
 }
 
 /* With the best number of channels. */

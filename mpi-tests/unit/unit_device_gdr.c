@@ -112,7 +112,7 @@ static void one_call(struct fake_rank *r)
     FAKE_CHECK(r, is_bound(r->comm->ctx) == *wanted, "%d is wanted", *wanted);
 }
 
-static void the_thread_runs_near_the_card(void **state)
+static void the_thread_runs_near_the_nic(void **state)
 {
     struct rondo_cores own;
     int yes = 1, no = 0;
@@ -142,7 +142,7 @@ static int setup(void **state)
     char text[16];
     (void)state;
     fake_verbs_reset();
-    snprintf(fake.card[0].device.ibdev_path, sizeof(fake.card[0].device.ibdev_path), "%s", directory);
+    snprintf(fake.nic[0].device.ibdev_path, sizeof(fake.nic[0].device.ibdev_path), "%s", directory);
     rondo_verbs_lib_replace(&fake_verbs_lib);
     assert_int_equal(rondo_cores_affinity(&own), 0);
     for (near_core = 0; !(own.bits[near_core / 64] >> near_core % 64 & 1); near_core++) {
@@ -180,7 +180,7 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(collectives_are_right_with_slots_on_gpus_or_not, setup),
-        cmocka_unit_test_setup(the_thread_runs_near_the_card, setup),
+        cmocka_unit_test_setup(the_thread_runs_near_the_nic, setup),
     };
     fake_watchdog(300);
     device_driver();

@@ -1,5 +1,5 @@
-/* What collectives ask of RDMA cards: exactly what net_work.h says that they need, with every algorithm and
- * protocol, over the recording cards of fake_verbs.h; and with memory that is registered. Ranks are threads.
+/* What collectives ask of RDMA NICs: exactly what net_work.h says that they need, with every algorithm and
+ * protocol, over the recording NICs of fake_verbs.h; and with memory that is registered. Ranks are threads.
  */
 #include <pthread.h>
 #include <setjmp.h>
@@ -112,7 +112,7 @@ static void count_with(int nranks, const struct net_work_row *row, int proto)
     assert_int_equal(fake_verbs_objects(), 0);
     assert_int_equal(fake.bad_uses, 0);
     assert_int_equal(fake.overruns, 0);
-    assert_int_equal(fake.early, 0); /* a card would try again and again, and then fail */
+    assert_int_equal(fake.early, 0); /* a NIC would try again and again, and then fail */
 }
 
 static void collectives_ask_for_the_least(void **state)

@@ -100,7 +100,7 @@ static void failures_name_function_code_and_both_ends(void **state)
         assert_says("net plugin Mock Net (v");
         assert_says(rows[i].function);
         assert_says(
-            "its last warning: the card is on fire (the other end is rank 3 on hostb; this one is mock0 of ");
+            "its last warning: the NIC is on fire (the other end is rank 3 on hostb; this one is mock0 of ");
         assert_says("channel 1)");
         assert_int_equal(net->isend(pair.sender, byte, 1, 0, region, &request),
                          rows[i].status); /* the comm has ended */

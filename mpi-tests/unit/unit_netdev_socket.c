@@ -90,7 +90,7 @@ static void devices_have_the_names_of_the_topology(void **state)
     assert_int_equal(rondo_detect_nets(&machine, NULL), RONDO_SUCCESS);
     for (int32_t i = 0; i < machine.nitems; i++) {
         const struct rondo_item *item = &machine.item[i];
-        int found = item->kind != RONDO_ITEM_NET || item->net.port > 0; /* a card of the verbs device */
+        int found = item->kind != RONDO_ITEM_NET || item->net.port > 0; /* a NIC of the verbs device */
         for (int d = 0; d < n && !found; d++) {
             assert_int_equal(net->properties(d, &properties), RONDO_SUCCESS);
             found = strcmp(properties.name, item->net.name) == 0;

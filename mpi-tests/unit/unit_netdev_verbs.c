@@ -62,7 +62,7 @@ static void roce_has_these_attributes_in_each_state(void **state)
     struct pair pair;
     struct ibv_ah_attr path = { .is_global = 1, .port_num = 2 };
     (void)state;
-    path.grh.dgid = fake.card[0].port[1].gid[3];
+    path.grh.dgid = fake.nic[0].port[1].gid[3];
     path.grh.sgid_index = 3;
     path.grh.hop_limit = 255;
     pair_open(&pair, ROCE);
@@ -76,8 +76,8 @@ static void an_infiniband_port_without_a_lid_is_reached_by_its_gid(void **state)
     struct pair pair;
     struct ibv_ah_attr path = { .is_global = 1, .port_num = 1 };
     (void)state;
-    fake.card[0].port[0].attr.lid = 0;
-    path.grh.dgid = fake.card[0].port[0].gid[0];
+    fake.nic[0].port[0].attr.lid = 0;
+    path.grh.dgid = fake.nic[0].port[0].gid[0];
     path.grh.hop_limit = 255;
     pair_open(&pair, IB);
     check_states(pair.send, pair.recv, path, 1, IBV_MTU_4096);
@@ -110,7 +110,7 @@ static void the_lower_mtu_of_the_ends_is_used(void **state)
     struct pair pair = { 0 };
     (void)state;
     assert_int_equal(dev->prepare(IB, &peer_a, 0, &pair.recv, handle[0]), RONDO_SUCCESS);
-    fake.card[0].port[0].attr.active_mtu = IBV_MTU_1024;
+    fake.nic[0].port[0].attr.active_mtu = IBV_MTU_1024;
     assert_int_equal(dev->prepare(IB, &peer_b, 1, &pair.send, handle[1]), RONDO_SUCCESS);
     assert_int_equal(dev->connect(pair.recv, handle[1]), RONDO_SUCCESS);
     assert_int_equal(dev->connect(pair.send, handle[0]), RONDO_SUCCESS);
@@ -304,7 +304,7 @@ static uint32_t memory_of(int device)
     return properties.memory;
 }
 
-static void cards_take_gpu_memory_by_dmabuf_when_they_say_so(void **state)
+static void nics_take_gpu_memory_by_dmabuf_when_they_say_so(void **state)
 {
     static const int refusals[] = { EOPNOTSUPP, EPROTONOSUPPORT };
     (void)state;
@@ -337,7 +337,7 @@ static int peer_memory_child(void)
     return (memory_of(IB) & RONDO_NET_CUDA) == 0;
 }
 
-static void cards_take_gpu_memory_when_the_module_is_there(void **state)
+static void nics_take_gpu_memory_when_the_module_is_there(void **state)
 {
     int status;
     pid_t child;
@@ -378,7 +378,7 @@ static void ports_have_names_speeds_and_kinds_of_memory(void **state)
     assert_int_equal(dev->properties(-1, &ib), RONDO_INVALID_ARGUMENT);
 }
 
-static void the_filter_of_cards_has_the_syntax_of_nccl(void **state)
+static void the_filter_of_nics_has_the_syntax_of_nccl(void **state)
 {
     static const struct {
         const char *filter, *device;
@@ -428,16 +428,16 @@ static void ports_that_are_down_or_not_wanted_are_no_devices_and_why_is_said(voi
     set("NCCL_IB_DISABLE", "1");
     assert_int_equal(count_devices(why), 0);
     assert_non_null(strstr(why, "RONDO_IB_DISABLE"));
-    fake.card[0].port[0].attr.state = IBV_PORT_DOWN;
+    fake.nic[0].port[0].attr.state = IBV_PORT_DOWN;
     begin();
     assert_int_equal(count_devices(why), 1);
-    fake.ncards = 0;
+    fake.nnics = 0;
     begin();
     assert_int_equal(count_devices(why), 0);
-    assert_non_null(strstr(why, "no RDMA card"));
+    assert_non_null(strstr(why, "no RDMA NIC"));
 }
 
-static void a_card_that_cannot_be_opened_is_left_out(void **state)
+static void a_nic_that_cannot_be_opened_is_left_out(void **state)
 {
     char why[256];
     (void)state;
@@ -445,9 +445,9 @@ static void a_card_that_cannot_be_opened_is_left_out(void **state)
     fake.fail_errno = EACCES;
     begin();
     assert_int_equal(count_devices(why), 0);
-    fake.ncards = 2;
-    fake.card[1] = fake.card[0];
-    snprintf(fake.card[1].device.name, sizeof fake.card[1].device.name, "fake1");
+    fake.nnics = 2;
+    fake.nic[1] = fake.nic[0];
+    snprintf(fake.nic[1].device.name, sizeof fake.nic[1].device.name, "fake1");
     fake.fail_in[FAKE_OPEN] = 1;
     begin();
     assert_int_equal(count_devices(why), 2);
@@ -471,7 +471,7 @@ static void a_port_without_a_gid_is_named_with_what_to_do(void **state)
 {
     struct pair pair;
     (void)state;
-    memset(fake.card[0].port[1].gid, 0, sizeof fake.card[0].port[1].gid);
+    memset(fake.nic[0].port[1].gid, 0, sizeof fake.nic[0].port[1].gid);
     assert_int_equal(pair_try(&pair, ROCE, RONDO_NET_HOST), RONDO_SYSTEM_ERROR);
     assert_says("fake0:2");
     assert_says("has no GID");
@@ -496,12 +496,12 @@ int main(void)
         TEST(networks_are_read_and_compared_by_bits),
         TEST(a_network_that_is_none_or_of_no_gid_is_an_error),
         TEST(queues_have_room_for_all_that_can_be_under_way),
-        TEST(cards_take_gpu_memory_by_dmabuf_when_they_say_so),
-        TEST(cards_take_gpu_memory_when_the_module_is_there),
+        TEST(nics_take_gpu_memory_by_dmabuf_when_they_say_so),
+        TEST(nics_take_gpu_memory_when_the_module_is_there),
         TEST(ports_have_names_speeds_and_kinds_of_memory),
-        TEST(the_filter_of_cards_has_the_syntax_of_nccl),
+        TEST(the_filter_of_nics_has_the_syntax_of_nccl),
         TEST(ports_that_are_down_or_not_wanted_are_no_devices_and_why_is_said),
-        TEST(a_card_that_cannot_be_opened_is_left_out),
+        TEST(a_nic_that_cannot_be_opened_is_left_out),
         TEST(the_real_library_is_opened_or_why_not_is_said),
         TEST(a_port_without_a_gid_is_named_with_what_to_do),
     };

@@ -1,4 +1,4 @@
-/* net/verbs/verbs.h: messages and registrations, over cards that check what a card would (fake_verbs.h). */
+/* net/verbs/verbs.h: messages and registrations, over NICs that check what a NIC would (fake_verbs.h). */
 #include "verbs_pair.h"
 
 /* ---- messages ---- */
@@ -310,7 +310,7 @@ static void a_message_costs_no_more_work_requests_than_it_needs(void **state)
     sender.inlined = 0;
     sender.bytes = 97; /* more than a work request has room for */
     check_cost(ROCE, 97, sender, inlined);
-    fake.most_inline = 0; /* a card without */
+    fake.most_inline = 0; /* a NIC without */
     begin();
     set("NCCL_IB_USE_INLINE", "1");
     sender.bytes = 8;

@@ -143,8 +143,8 @@ static void a_flush_that_fails_after_the_end_went_away_is_an_error(void **state)
     pair_close(&pair);
 }
 
-/* Nor is one waited for whose card fails before it is through. */
-static void a_flush_on_a_card_that_fails_is_an_error(void **state)
+/* Nor is one waited for whose NIC fails before it is through. */
+static void a_flush_on_a_nic_that_fails_is_an_error(void **state)
 {
     struct ibv_async_event event = { .event_type = IBV_EVENT_DEVICE_FATAL };
     struct pair pair;
@@ -158,7 +158,7 @@ static void a_flush_on_a_card_that_fails_is_an_error(void **state)
     fake_verbs_event(event);
     assert_int_equal(wait_for(flush, NULL), RONDO_REMOTE_ERROR);
     pair_close(&pair);
-    begin(); /* a failed card stays failed until it is opened again */
+    begin(); /* a failed NIC stays failed until it is opened again */
 }
 
 /* However many operations end with it. */
@@ -183,7 +183,7 @@ static void an_error_is_logged_once(void **state)
     pair_close(&pair);
 }
 
-/* Whatever the card calls what went wrong then. */
+/* Whatever the NIC calls what went wrong then. */
 static void an_error_while_the_link_is_down_is_the_link_s(void **state)
 {
     struct ibv_async_event down = { .event_type = IBV_EVENT_PORT_ERR, .element = { .port_num = 1 } };
@@ -199,21 +199,21 @@ static void an_error_while_the_link_is_down_is_the_link_s(void **state)
     begin();
 }
 
-/* The card's state says it before its event does. */
+/* The NIC's state says it before its event does. */
 static void an_operation_error_over_a_port_that_is_down_is_the_links(void **state)
 {
     struct pair pair;
     (void)state;
     pair_open(&pair, IB);
     receive(&pair, 0, 10, 0);
-    fake.card[0].port[0].attr.state = IBV_PORT_DOWN;
+    fake.nic[0].port[0].attr.state = IBV_PORT_DOWN;
     fake.send_status = IBV_WC_LOC_QP_OP_ERR;
     assert_int_equal(wait_for(give(&pair, 0, 10, 0), NULL), RONDO_REMOTE_ERROR);
     assert_says("link of fake0:1 is down");
     pair_close(&pair);
 }
 
-static void events_of_the_card_end_the_connection(void **state)
+static void events_of_the_nic_end_the_connection(void **state)
 {
     static const struct {
         enum ibv_event_type type;
@@ -236,7 +236,7 @@ static void events_of_the_card_end_the_connection(void **state)
         assert_says(rows[i].says);
         assert_says("rank 3 hostA");
         pair_close(&pair);
-        begin(); /* a failed card stays failed until it is opened again */
+        begin(); /* a failed NIC stays failed until it is opened again */
     }
 }
 
@@ -315,7 +315,7 @@ static void a_link_that_stays_down_ends_the_connection_and_one_that_comes_back_d
     pair_open(&other, ROCE);
     port = rondo_verbs_port_get(IB);
     fake_verbs_event(down);
-    assert_int_equal(turn_until_error(&pair, TURNS), RONDO_SUCCESS); /* within what the card tries */
+    assert_int_equal(turn_until_error(&pair, TURNS), RONDO_SUCCESS); /* within what the NIC tries */
     assert_true(port->down_ns != 0);
     port->down_ns -= rondo_verbs_retry_window_ns() - 1000000; /* long ago */
     fake_verbs_event(up);
@@ -529,11 +529,11 @@ int main(void)
         TEST(an_end_that_went_away_is_noticed),
         TEST(what_came_before_the_end_went_away_counts),
         TEST(a_flush_that_fails_after_the_end_went_away_is_an_error),
-        TEST(a_flush_on_a_card_that_fails_is_an_error),
+        TEST(a_flush_on_a_nic_that_fails_is_an_error),
         TEST(an_error_is_logged_once),
         TEST(an_error_while_the_link_is_down_is_the_link_s),
         TEST(an_operation_error_over_a_port_that_is_down_is_the_links),
-        TEST(events_of_the_card_end_the_connection),
+        TEST(events_of_the_nic_end_the_connection),
         TEST(events_can_be_only_logged),
         TEST(a_queue_pair_that_does_not_connect_in_time_is_tried_again),
         TEST(a_link_that_stays_down_ends_the_connection_and_one_that_comes_back_does_not),

@@ -60,7 +60,7 @@ static void the_lower_count_of_the_ends_is_used(void **state)
         struct pair pair = { 0 };
         use(fewer == 0 ? "2" : "5", "0");
         assert_int_equal(dev->prepare(ROCE, &peer_a, 0, &pair.recv, receiver), RONDO_SUCCESS);
-        /* No begin(): the card stays open. The sender says how data is laid, whatever the receiver thinks. */
+        /* No begin(): the NIC stays open. The sender says how data is laid, whatever the receiver thinks. */
         setenv("RONDO_IB_SPLIT_DATA_ON_QPS", "1", 1);
         setenv("NCCL_IB_QPS_PER_CONNECTION", fewer == 0 ? "5" : "2", 1);
         assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);

@@ -70,7 +70,7 @@ static void link_is_the_least_of_device_and_port(void **state)
     rondo_machine_release(&machine);
 }
 
-static void active_ports_become_nets_of_their_cards(void **state)
+static void active_ports_become_nets_of_their_nics(void **state)
 {
     (void)state;
     struct rondo_machine machine;
@@ -115,18 +115,18 @@ static void active_ports_become_nets_of_their_cards(void **state)
     assert_true(machine.item[rondo_machine_nth(&machine, RONDO_ITEM_NET, 0)].net.guid ==
                 UINT64_C(0x0c42a1030065bc2e));
     const struct rondo_item *bridge = pci_at(&machine, "0000:81:00.0"),
-                            *card = pci_at(&machine, "0000:83:00.0");
-    assert_ptr_equal(&machine.item[card->parent], bridge);
+                            *nic = pci_at(&machine, "0000:83:00.0");
+    assert_ptr_equal(&machine.item[nic->parent], bridge);
     assert_int_equal(machine.item[bridge->parent].cpu.numa, 1);
     assert_int_equal(bridge->pci.class_code, RONDO_CLASS_BRIDGE);
-    assert_int_equal(card->pci.vendor, 0x15b3);
-    assert_int_equal(card->pci.speed, 160);
+    assert_int_equal(nic->pci.vendor, 0x15b3);
+    assert_int_equal(nic->pci.speed, 160);
     assert_int_equal(pci_at(&machine, "0000:01:00.0")->pci.class_code, RONDO_CLASS_INFINIBAND);
     assert_int_equal(rondo_machine_find_pci(&machine, rondo_busid_parse("0000:83:00.1")), -1);
     rondo_machine_release(&machine);
 }
 
-static void virtual_functions_share_the_card_and_its_wire(void **state)
+static void virtual_functions_share_the_nic_and_its_wire(void **state)
 {
     (void)state;
     struct rondo_machine machine;
@@ -191,8 +191,8 @@ int main(void)
         cmocka_unit_test(rates_and_guids_are_parsed),
         cmocka_unit_test(hwloc_bandwidth_is_rounded_to_a_pci_generation),
         WITH_SYSFS(link_is_the_least_of_device_and_port),
-        WITH_SYSFS(active_ports_become_nets_of_their_cards),
-        WITH_SYSFS(virtual_functions_share_the_card_and_its_wire),
+        WITH_SYSFS(active_ports_become_nets_of_their_nics),
+        WITH_SYSFS(virtual_functions_share_the_nic_and_its_wire),
         WITH_SYSFS(interfaces_are_offered_only_without_infiniband),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

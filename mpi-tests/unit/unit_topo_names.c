@@ -114,8 +114,8 @@ static void names_and_back(void **state)
         assert_int_equal(rondo_topo_point_find(t, find[i]), point[i]);
     }
     assert_int_equal(rondo_topo_point_find(t, rondo_busid_text(busid_of(&w, g0), busid)), 0);
-    int64_t card = item_of(&w, item_of(&w, item_of(&w, n1)->parent)->parent)->pci.busid;
-    assert_int_equal(rondo_topo_point_find(t, rondo_busid_text(card, busid)), 3);
+    int64_t nic = item_of(&w, item_of(&w, item_of(&w, n1)->parent)->parent)->pci.busid;
+    assert_int_equal(rondo_topo_point_find(t, rondo_busid_text(nic, busid)), 3);
     assert_string_equal(rondo_topo_point_name(t, -1, text, sizeof text), "no point");
     assert_string_equal(rondo_topo_point_name(t, t->npoints, text, sizeof text), "no point");
     world_end(&w, t);

@@ -226,11 +226,11 @@ static void functions_of_a_nic_share_its_link(void **state)
 static void equal_ports_share_a_wire(void **state)
 {
     (void)state;
-    for (int cards = 1; cards <= 2; cards++) {
+    for (int nics = 1; nics <= 2; nics++) {
         struct world w = WORLD;
         int c0 = amd(&w), c1 = amd(&w), n0 = net(&w, bridge(&w, c0, GEN4), GEN4, 100000);
         gpu(&w, item_of(&w, item_of(&w, item_of(&w, n0)->parent)->parent)->parent, 80, GEN4);
-        int n1 = cards == 1 ? net_of(&w, item_of(&w, n0)->parent, 100000) : net(&w, c1, GEN4, 100000);
+        int n1 = nics == 1 ? net_of(&w, item_of(&w, n0)->parent, 100000) : net(&w, c1, GEN4, 100000);
         gpu(&w, c1, 80, GEN4);
         item_of(&w, n0)->net.guid = item_of(&w, n1)->net.guid = 42;
         item_of(&w, n0)->net.port = item_of(&w, n1)->net.port = 1;
@@ -246,7 +246,7 @@ static void equal_ports_share_a_wire(void **state)
         }
         assert_int_equal(shared, 1);
         direct_is(t, 0, net_at(t, 0), PIX, 12500);
-        if (cards == 2) {
+        if (nics == 2) {
             direct_is(t, 0, net_at(t, 1), SYS, 12500);
             direct_is(t, 1, net_at(t, 1), PHB, 12500);
             direct_is(t, 1, net_at(t, 0), SYS, 12500);

@@ -58,7 +58,7 @@ static int32_t add_pci(struct rondo_machine *m, int parent, uint32_t class_code)
     return at;
 }
 
-static void add_card(struct rondo_machine *m, int parent, int dev)
+static void add_nic(struct rondo_machine *m, int parent, int dev)
 {
     static const int mbps[] = { 0, -1, 1000, 10000, 100000, 200000, 400000 };
     int32_t nic, net;
@@ -129,7 +129,7 @@ static void random_machine(struct rondo_machine *m)
         item->gpu.no_p2p = pick(20) == 0 ? 1u << pick(MAX_GPUS) : 0;
     }
     for (int i = (int)pick(6); i > 0; i--) {
-        add_card(m, place[pick((unsigned)nplaces)], i);
+        add_nic(m, place[pick((unsigned)nplaces)], i);
     }
     if (pick(2) == 0) {
         add_nvlinks(m, pci, gpu, ngpus);

@@ -1,6 +1,6 @@
-/* Conns between nodes whose slots are in GPUs' memory, over the cards of fake_verbs.h and the tests' CUDA
+/* Conns between nodes whose slots are in GPUs' memory, over the NICs of fake_verbs.h and the tests' CUDA
  * driver: who may, flushes, memory that cannot be had or registered. */
-#include "card_world.h"
+#include "nic_world.h"
 
 #include <errno.h>
 
@@ -15,14 +15,14 @@ enum {
     FORTUNE = 200 /* more than a life has turns */
 };
 
-/* What the topology says of the card, by rank. */
-static struct rondo_card cards[MAX_RANKS];
+/* What the topology says of the NIC, by rank. */
+static struct rondo_nic nics[MAX_RANKS];
 
-static void cards_before(struct world *w, struct rank *r)
+static void nics_before(struct world *w, struct rank *r)
 {
     gpus_before(w, r);
-    r->net.cards = &cards[r->net.rank];
-    r->net.ncards = 1;
+    r->net.nics = &nics[r->net.rank];
+    r->net.nnics = 1;
 }
 
 /* Ranks on hosts of their own, each with a GPU. */
@@ -30,11 +30,11 @@ static struct world *gdr_new(int nranks, uint32_t first, uint32_t others)
 {
     struct world *w = gpus_new(nranks, 2, RONDO_P2P_MODE_NONE, 0);
     world_spread(w);
-    w->before = cards_before;
+    w->before = nics_before;
     w->between = NULL;
     for (int i = 0; i < nranks; i++) {
-        snprintf(cards[i].name, sizeof(cards[i].name), "fake0:2");
-        cards[i].gdr = i == 0 ? first : others;
+        snprintf(nics[i].name, sizeof(nics[i].name), "fake0:2");
+        nics[i].gdr = i == 0 ? first : others;
     }
     return w;
 }
@@ -54,7 +54,7 @@ static void body_where(struct world *w, struct rank *r)
     for (int i = 0; i < r->nends; i++) {
         const struct end *end = &r->ends[i];
         enum rondo_pointer_kind kind;
-        int ordinal, may = (cards[r->net.rank].gdr & (end->link.is_send ? READ : WRITE)) != 0;
+        int ordinal, may = (nics[r->net.rank].gdr & (end->link.is_send ? READ : WRITE)) != 0;
         CHECK_OK(rondo_cuda_pointer(end->link.conn.slots[RONDO_PROTO_SIMPLE], &kind, &ordinal));
         CHECK(kind == (may ? RONDO_POINTER_DEVICE : RONDO_POINTER_PINNED) && is_gdr(end) == may);
         CHECK_OK(rondo_cuda_pointer(end->link.conn.tail, &kind, &ordinal));
@@ -63,7 +63,7 @@ static void body_where(struct world *w, struct rank *r)
     stream(r, r->ends, r->nends, FEW);
     for (int i = 0; i < r->nends; i++) {
         const struct rondo_net_gdr *gdr = gdr_of(&r->ends[i]);
-        int flushes = is_gdr(&r->ends[i]) && !r->ends[i].link.is_send && (cards[r->net.rank].gdr & FLUSH);
+        int flushes = is_gdr(&r->ends[i]) && !r->ends[i].link.is_send && (nics[r->net.rank].gdr & FLUSH);
         CHECK(flushes ? gdr->flushes > 0 && gdr->flushes <= FEW : gdr->flushes == 0);
     }
 }
@@ -112,7 +112,7 @@ static void body_staged(struct world *w, struct rank *r)
     stream(r, r->ends, r->nends, FEW);
 }
 
-static void cards_that_take_no_gpu_memory_are_not_given_any(void **state)
+static void nics_that_take_no_gpu_memory_are_not_given_any(void **state)
 {
     struct world *w;
     (void)state;
@@ -310,9 +310,9 @@ static int staged_with(struct world *w)
 
 enum { ENDS_OF_TWO = 2 * CHANNELS * 4 };
 
-/* The end whose memory the card refuses, and this rank's later ones, are in host memory; the others are not.
+/* The end whose memory the NIC refuses, and this rank's later ones, are in host memory; the others are not.
  */
-static void memory_that_the_card_refuses_is_the_hosts(void **state)
+static void memory_that_the_nic_refuses_is_the_hosts(void **state)
 {
     uint32_t mask = rondo_log_mask;
     (void)state;
@@ -375,7 +375,7 @@ static rondo_status asked_reg(void *comm, void *data, size_t bytes, int kind, in
     asked.kinds[asked.n++] = kind;
     assert_int_equal(fd >= 0, kind == RONDO_NET_DMABUF);
     *region = kind == asked.takes ? data : NULL;
-    return kind == asked.takes ? RONDO_SUCCESS : rondo_fail_quiet(RONDO_SYSTEM_ERROR, "the card refuses");
+    return kind == asked.takes ? RONDO_SUCCESS : rondo_fail_quiet(RONDO_SYSTEM_ERROR, "the NIC refuses");
 }
 
 static void the_module_is_tried_after_dma_buf(void **state)
@@ -410,7 +410,7 @@ static void the_module_is_tried_after_dma_buf(void **state)
 
 /* ---- lazy links ---- */
 
-static void lazy_links_go_by_the_gpus_own_card(void **state)
+static void lazy_links_go_by_the_gpus_own_nic(void **state)
 {
     struct world *w = gdr_new(2, READ | WRITE | OWN, READ | WRITE | OWN);
     (void)state;
@@ -427,7 +427,7 @@ static void lazy_links_go_by_the_gpus_own_card(void **state)
         assert_string_equal(((struct rondo_net_end *)link.state)->via, "NET/verbs/fake0:2");
         rondo_link_close(&w->rank[0].net, &link);
     }
-    snprintf(cards[0].name, sizeof(cards[0].name), "fake0:1");
+    snprintf(nics[0].name, sizeof(nics[0].name), "fake0:1");
     struct rondo_link link;
     struct rondo_connect record;
     assert_int_equal(
@@ -445,15 +445,15 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         TEST(slots_are_where_the_topology_says),
         TEST(devices_that_are_late_or_busy_lose_nothing),
-        TEST(cards_that_take_no_gpu_memory_are_not_given_any),
+        TEST(nics_that_take_no_gpu_memory_are_not_given_any),
         TEST(slices_that_came_together_are_flushed_once_before_they_are_told),
         TEST(slices_that_came_outlive_their_sender),
         TEST(flushes_are_left_out_where_nothing_needs_them),
-        TEST(memory_that_the_card_refuses_is_the_hosts),
+        TEST(memory_that_the_nic_refuses_is_the_hosts),
         TEST(memory_without_a_descriptor_is_the_hosts),
         TEST(calls_of_the_driver_that_fail_leave_nothing),
         TEST(the_module_is_tried_after_dma_buf),
-        TEST(lazy_links_go_by_the_gpus_own_card),
+        TEST(lazy_links_go_by_the_gpus_own_nic),
     };
     choose_driver();
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* The net transport over recording cards (fake_verbs.h): slices that leave from and arrive in registered
+/* The net transport over recording NICs (fake_verbs.h): slices that leave from and arrive in registered
  * memory, what falls back to slots, regions that end, and calls that end before their slices came. */
 #include "transport_world.h"
 
@@ -284,8 +284,8 @@ static void an_end_keeps_a_few_regions(void **state)
     pair_close(&p);
 }
 
-/* What a card does not take is copied, and not asked for again. */
-static void a_card_that_refuses_has_slots(void **state)
+/* What a NIC does not take is copied, and not asked for again. */
+static void a_nic_that_refuses_has_slots(void **state)
 {
     struct pair p;
     (void)state;
@@ -326,7 +326,7 @@ static void a_revoked_place_is_not_written(void **state)
     pair_close(&p);
 }
 
-static void late_and_full_cards_change_nothing(void **state)
+static void late_and_full_nics_change_nothing(void **state)
 {
     struct pair p;
     (void)state;
@@ -371,7 +371,7 @@ static void slices_of_calls_to_come_hold_up_nobody_and_are_kept(void **state)
     assert_int_equal(fake_verbs_objects(), 0);
 }
 
-static int over_cards(void **state)
+static int over_nics(void **state)
 {
     (void)state;
     fake_verbs_reset();
@@ -381,7 +381,7 @@ static int over_cards(void **state)
     return 0;
 }
 
-#define ROW(name) cmocka_unit_test_setup(name, over_cards)
+#define ROW(name) cmocka_unit_test_setup(name, over_nics)
 
 int main(void)
 {
@@ -393,9 +393,9 @@ int main(void)
         ROW(receives_are_posted_beforehand_again),
         ROW(freed_memory_is_registered_no_longer),
         ROW(an_end_keeps_a_few_regions),
-        ROW(a_card_that_refuses_has_slots),
+        ROW(a_nic_that_refuses_has_slots),
         ROW(a_revoked_place_is_not_written),
-        ROW(late_and_full_cards_change_nothing),
+        ROW(late_and_full_nics_change_nothing),
         ROW(slices_of_calls_to_come_hold_up_nobody_and_are_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* Conns that leave by a card through another GPU of the node: where slots are, what is carried, who goes by
+/* Conns that leave by a NIC through another GPU of the node: where slots are, what is carried, who goes by
  * its own way (pxn_world.h). */
 #include "pxn_world.h"
 
@@ -10,13 +10,13 @@
 #include "base/cores.h"
 #include "faults.h"
 
-static void slices_leave_from_the_gpu_next_to_the_card(void **state)
+static void slices_leave_from_the_gpu_next_to_the_nic(void **state)
 {
     (void)state;
     run_it(pxn_new(0), body_through);
 }
 
-static void cards_that_take_no_gpu_memory_send_from_the_relays_segment(void **state)
+static void nics_that_take_no_gpu_memory_send_from_the_relays_segment(void **state)
 {
     struct world *w;
     (void)state;
@@ -29,13 +29,13 @@ static void cards_that_take_no_gpu_memory_send_from_the_relays_segment(void **st
 
 /* When the sender has been promised its cell already; the one registration of the relay's that is refused is
  * enough for all its conns. */
-static void memory_that_the_card_refuses_is_the_segments(void **state)
+static void memory_that_the_nic_refuses_is_the_segments(void **state)
 {
     struct world *w = pxn_new(0);
     uint32_t mask = rondo_log_mask;
     (void)state;
     rondo_log_mask = RONDO_LOG_NONE;
-    card_of[TO].gdr = 0; /* its registrations do not count */
+    nic_of[TO].gdr = 0; /* its registrations do not count */
     fake.fail_dmabuf_in = 1;
     fake.fail_errno = EINVAL;
     shared->staged = 1;
@@ -78,7 +78,7 @@ static pid_t relay_thread(void)
 
 static struct cores_case {
     const char *mode;
-    int core, bound; /* core: near the card; -1: near_core, which is ours */
+    int core, bound; /* core: near the NIC; -1: near_core, which is ours */
 } cores_case;
 static int near_core;
 
@@ -94,7 +94,7 @@ static void body_bound(struct world *w, struct rank *r)
     }
 }
 
-/* With a directory in sysfs for the card. */
+/* With a directory in sysfs for the NIC. */
 static void run_near(const char *directory)
 {
     char path[128];
@@ -105,13 +105,13 @@ static void run_near(const char *directory)
     fprintf(file, "%d\n", cores_case.core < 0 ? near_core : cores_case.core);
     assert_int_equal(fclose(file), 0);
     fake_verbs_reset();
-    snprintf(fake.card[0].device.ibdev_path, sizeof(fake.card[0].device.ibdev_path), "%s", directory);
+    snprintf(fake.nic[0].device.ibdev_path, sizeof(fake.nic[0].device.ibdev_path), "%s", directory);
     set("RONDO_PROXY_CORES", cores_case.mode);
     run_it(pxn_new(0), body_bound);
     assert_int_equal(remove(path), 0);
 }
 
-static void the_relays_thread_runs_near_its_card(void **state)
+static void the_relays_thread_runs_near_its_nic(void **state)
 {
     static const struct cores_case cases[] = {
         { "near", -1, 1 }, { "nic", -1, 1 }, { "any", -1, 0 }, { "near", RONDO_MAX_CORES - 1, 0 }
@@ -148,13 +148,13 @@ static void processes_send_through_the_gpu_of_another_one(void **state)
     unsetenv("FAKE_CUDA_NO_VMM");
 }
 
-/* What it sends for others goes by its own card, also when the topology would have that one reached through
+/* What it sends for others goes by its own NIC, also when the topology would have that one reached through
  * another GPU. */
 static void a_relays_own_net_is_not_relayed(void **state)
 {
     struct world *w = pxn_new(0);
     (void)state;
-    card_of[RELAY].relay = 1 + 1;
+    nic_of[RELAY].relay = 1 + 1;
     run_it(w, body_through);
 }
 
@@ -175,11 +175,11 @@ static void a_rank_without_relay_goes_by_its_own_way(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        TEST(slices_leave_from_the_gpu_next_to_the_card),
-        TEST(cards_that_take_no_gpu_memory_send_from_the_relays_segment),
-        TEST(memory_that_the_card_refuses_is_the_segments),
+        TEST(slices_leave_from_the_gpu_next_to_the_nic),
+        TEST(nics_that_take_no_gpu_memory_send_from_the_relays_segment),
+        TEST(memory_that_the_nic_refuses_is_the_segments),
         TEST(late_and_busy_devices_lose_nothing),
-        TEST(the_relays_thread_runs_near_its_card),
+        TEST(the_relays_thread_runs_near_its_nic),
         TEST(processes_send_through_the_gpu_of_another_one),
         TEST(a_relays_own_net_is_not_relayed),
         TEST(a_rank_without_relay_goes_by_its_own_way),

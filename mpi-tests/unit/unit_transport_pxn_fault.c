@@ -1,4 +1,4 @@
-/* Conns that leave by a card through another GPU of the node: relays and senders that die, leave, fail, or
+/* Conns that leave by a NIC through another GPU of the node: relays and senders that die, leave, fail, or
  * write what is not so (pxn_world.h). */
 #include "pxn_world.h"
 
@@ -208,7 +208,7 @@ static void body_error(struct world *w, struct rank *r)
     }
 }
 
-static void errors_of_a_relays_card_are_the_senders(void **state)
+static void errors_of_a_relays_nic_are_the_senders(void **state)
 {
     uint32_t mask = rondo_log_mask;
     (void)state;
@@ -402,7 +402,7 @@ int main(void)
         TEST(processes_are_known_by_their_start),
         TEST(a_relay_that_leaves_first_sends_until_its_senders_leave),
         TEST(a_sender_that_gives_up_takes_nobody_along),
-        TEST(errors_of_a_relays_card_are_the_senders),
+        TEST(errors_of_a_relays_nic_are_the_senders),
         TEST(what_senders_write_is_not_believed),
         TEST(damaged_cells_are_not_used),
         TEST(calls_of_the_driver_that_fail_leave_nothing),

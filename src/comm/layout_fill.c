@@ -250,7 +250,7 @@ void rondo_layout_release(struct rondo_layout *layout)
         }
     }
     rondo_free(layout->channel);
-    rondo_free(layout->cards);
+    rondo_free(layout->nics);
     rondo_free(layout->grouped[0].link);
     rondo_free(layout->grouped[1].link);
     rondo_nest_destroy(layout->nest);

@@ -417,19 +417,19 @@ static void limit_channels(struct rondo_layout *layout, int host)
 }
 
 /* List the NICs that the transport uses with GPUDirect or through a relay. */
-static rondo_status fill_cards(struct rondo_layout *layout, const struct rondo_stitch *stitch)
+static rondo_status fill_nics(struct rondo_layout *layout, const struct rondo_stitch *stitch)
 {
     int nnets = rondo_stitch_nnets(stitch, layout->rank);
-    RONDO_TRY(RONDO_NEW_ARRAY(layout->cards, nnets, "the nets of this node"));
+    RONDO_TRY(RONDO_NEW_ARRAY(layout->nics, nnets, "the nets of this node"));
     for (int net = 0; net < nnets; net++) {
         const char *name = rondo_stitch_net_name(stitch, layout->rank, net);
         uint32_t gdr = rondo_stitch_gdr(stitch, layout->rank, net);
         int relay = rondo_stitch_relay(stitch, layout->rank, net);
         if (name != NULL && (gdr != 0 || relay >= 0)) {
-            struct rondo_card *card = &layout->cards[layout->ncards++];
-            snprintf(card->name, sizeof(card->name), "%s", name);
-            card->gdr = gdr;
-            card->relay = relay >= 0 && relay < layout->nlocal ? 1 + layout->local_ranks[relay] : 0;
+            struct rondo_nic *nic = &layout->nics[layout->nnics++];
+            snprintf(nic->name, sizeof(nic->name), "%s", name);
+            nic->gdr = gdr;
+            nic->relay = relay >= 0 && relay < layout->nlocal ? 1 + layout->local_ranks[relay] : 0;
         }
     }
     return RONDO_SUCCESS;
@@ -474,7 +474,7 @@ static rondo_status stitch_all(struct rondo_layout *layout, const struct rondo_p
     struct rondo_stitch *stitch;
     rondo_status status;
     RONDO_TRY(rondo_stitch_create(&stitch, input));
-    status = fill_cards(layout, stitch);
+    status = fill_nics(layout, stitch);
     if (status != RONDO_SUCCESS) {
         rondo_stitch_destroy(stitch);
         return status;

@@ -228,8 +228,8 @@ static rondo_status finish_shapes(struct rondo_init *init)
                                                       init->nshapes, init->node_graphs, init->node_fabric));
     rondo_layout_trees(&ctx->wiring.layout);
     mask_ll128(ctx);
-    ctx->wiring.net.cards = ctx->wiring.layout.cards;
-    ctx->wiring.net.ncards = ctx->wiring.layout.ncards;
+    ctx->wiring.net.nics = ctx->wiring.layout.nics;
+    ctx->wiring.net.nnics = ctx->wiring.layout.nnics;
     use_tune(ctx);
     rondo_init_free_shapes(init);
     return RONDO_SUCCESS;

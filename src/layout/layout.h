@@ -86,7 +86,7 @@ struct rondo_model {
     struct rondo_model_gpu gpu;
 };
 
-/* GPUDirect between a GPU and a NIC: bit numbers of rondo_card.gdr. */
+/* GPUDirect between a GPU and a NIC: bit numbers of rondo_nic.gdr. */
 enum rondo_gdr {
     RONDO_GDR_WRITE, /* the NIC may write GPU memory, so received data goes there */
     RONDO_GDR_READ,  /* the NIC may read GPU memory, so data is sent from there */
@@ -96,7 +96,7 @@ enum rondo_gdr {
 };
 
 /* A NIC of this rank's node, as its GPU uses it. */
-struct rondo_card {
+struct rondo_nic {
     char name[64]; /* the name of its net device: "mlx5_0:1" */
     uint32_t gdr;  /* 1 << enum rondo_gdr */
     int32_t relay; /* 1 + the rank of this node whose GPU relays what this one sends there (PXN); 0: none */
@@ -120,9 +120,9 @@ struct rondo_layout {
      * rondo_stitch_toward. NULL on one node, whose trees are over channel 0's ring. */
     struct rondo_stitch *stitch;
     int (*toward)(const struct rondo_stitch *stitch, int rank, int channel, int to);
-    struct rondo_card *cards; /* NICs that this rank's GPU uses by GPUDirect, as its own, or through another
+    struct rondo_nic *nics; /* NICs that this rank's GPU uses by GPUDirect, as its own, or through another
                                  GPU; owned */
-    int32_t ncards;
+    int32_t nnics;
     /* On one node whose ranks form groups: its two trees, in positions of channel 0's ring. link is owned, 6
      * bytes per rank; NULL: they are the double trees. */
     struct rondo_group_tree grouped[2];

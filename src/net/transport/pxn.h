@@ -1,6 +1,6 @@
 /*
  * PXN: a rank sends through a NIC that is far from its own GPU by way of another GPU of its node that is near
- * the NIC (layout/layout.h, relay of a rondo_card). Private to the net transport; for sending only; with
+ * the NIC (layout/layout.h, relay of a rondo_nic). Private to the net transport; for sending only; with
  * RONDO_CUDA. The receiver is on another node:
  *
  *   sender's kernels --- NVLink ---> slots in the relay's GPU --- NIC ---> receiver, as from any sender

@@ -24,7 +24,7 @@ struct relay_link {
 };
 
 struct rondo_pxn_thread {
-    struct rondo_net net; /* a net of its own, with only the net transport; peers and cards are valid while
+    struct rondo_net net; /* a net of its own, with only the net transport; peers and nics are valid while
                            * the communicator exists */
     struct rondo_net_state *state;
     struct rondo_cuda_device device;
@@ -329,8 +329,8 @@ static rondo_status relay_make(struct rondo_pxn_thread *relay, const struct rond
                                      .peers = net->peers,
                                      .shm_mode = net->shm_mode,
                                      .device = &relay->device,
-                                     .cards = net->cards,
-                                     .ncards = net->ncards };
+                                     .nics = net->nics,
+                                     .nnics = net->nnics };
     memcpy(relay->net.slot_bytes, net->slot_bytes, sizeof(relay->net.slot_bytes));
     RONDO_TRY(RONDO_NEW_ARRAY(relay->link, relay->n, "connections of other GPUs"));
     RONDO_TRY(rondo_transport_net.open(&relay->net, &state, relay->n));
@@ -427,8 +427,8 @@ void rondo_pxn_relay_leave(struct rondo_pxn_thread *relay)
         relay_stays(relay);
     }
     relay->net.peers = NULL;
-    relay->net.cards = NULL;
-    relay->net.ncards = 0;
+    relay->net.nics = NULL;
+    relay->net.nnics = 0;
     __atomic_store_n(&relay->left, 1, __ATOMIC_SEQ_CST);
     rondo_pxn_ring(relay->header);
     pthread_mutex_unlock(&relay->lock);

@@ -212,22 +212,22 @@ static rondo_status offer(struct rondo_net_state *state, struct rondo_link *link
 int rondo_pxn_offer(struct rondo_net_state *state, struct rondo_link *link, struct rondo_connect *record)
 {
     const struct rondo_net *net = state->net;
-    const struct rondo_card *card = link->net_name != NULL ? rondo_net_card(net, link->net_name) : NULL;
-    if (net->device == NULL || card == NULL || card->relay == 0 ||
+    const struct rondo_nic *nic = link->net_name != NULL ? rondo_net_nic(net, link->net_name) : NULL;
+    if (net->device == NULL || nic == NULL || nic->relay == 0 ||
         state->segment != NULL) { /* a relay's own net does not relay again */
         return 0;
     }
-    if (offer(state, link, card->relay - 1, record) != RONDO_SUCCESS) {
+    if (offer(state, link, nic->relay - 1, record) != RONDO_SUCCESS) {
         RONDO_INFO(
             RONDO_SUBSYS_NET,
             "rank %d, channel %d to rank %d: not through the GPU of rank %d, which is nearer to %s: %s",
-            net->rank, link->channel, link->peer, card->relay - 1, link->net_name, rondo_error_text());
+            net->rank, link->channel, link->peer, nic->relay - 1, link->net_name, rondo_error_text());
         rondo_transport_net.disconnect(state, link);
         return 0;
     }
     RONDO_INFO(RONDO_SUBSYS_NET | RONDO_SUBSYS_GRAPH,
                "rank %d, channel %d to rank %d: through the GPU of rank %d, which is nearer to %s", net->rank,
-               link->channel, link->peer, card->relay - 1, link->net_name);
+               link->channel, link->peer, nic->relay - 1, link->net_name);
     return 1;
 }
 

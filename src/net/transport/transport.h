@@ -136,9 +136,9 @@ struct rondo_net {
     const struct rondo_gpu_name
         *gpus;          /* each rank's device memory, from its rondo_net_gpu; set before rondo_net_check */
     uint8_t *p2p_modes; /* enum rondo_p2p_mode with each rank; set before rondo_net_check */
-    const struct rondo_card *cards; /* NICs that the device may use by GPUDirect, owns, or reaches through
+    const struct rondo_nic *nics; /* NICs that the device may use by GPUDirect, owns, or reaches through
                                      * a relay; set before the first offer */
-    int ncards;
+    int nnics;
     const struct rondo_shm_name *relays; /* by local rank: its segment for conns of others
                                           * (rondo_net_relay); NULL or zero: none; set before the first
                                           * offer */

@@ -157,11 +157,11 @@ void rondo_net_conn_fill(struct rondo_net_end *end)
 
 /* ---- offer ---- */
 
-const struct rondo_card *rondo_net_card(const struct rondo_net *net, const char *name)
+const struct rondo_nic *rondo_net_nic(const struct rondo_net *net, const char *name)
 {
-    for (int i = 0; i < net->ncards; i++) {
-        if (strcmp(net->cards[i].name, name) == 0) {
-            return &net->cards[i];
+    for (int i = 0; i < net->nnics; i++) {
+        if (strcmp(net->nics[i].name, name) == 0) {
+            return &net->nics[i];
         }
     }
     return NULL;
@@ -172,14 +172,14 @@ static int own_number(const struct rondo_net *net, const struct rondo_net_device
 {
     struct rondo_net_properties properties;
     int own = 0;
-    for (int i = 0; net->ncards > 0 && i < 2 * n; i++) { /* the first pass counts them */
+    for (int i = 0; net->nnics > 0 && i < 2 * n; i++) { /* the first pass counts them */
         if (i == n && own > 0) {
             turn %= own;
         }
-        const struct rondo_card *card = device->properties(i % n, &properties) == RONDO_SUCCESS
-                                            ? rondo_net_card(net, properties.name)
-                                            : NULL;
-        if (card != NULL && (card->gdr >> RONDO_GDR_OWN & 1)) {
+        const struct rondo_nic *nic = device->properties(i % n, &properties) == RONDO_SUCCESS
+                                          ? rondo_net_nic(net, properties.name)
+                                          : NULL;
+        if (nic != NULL && (nic->gdr >> RONDO_GDR_OWN & 1)) {
             if (i >= n && turn-- == 0) {
                 return i % n;
             }

@@ -165,7 +165,7 @@ static inline uint8_t *rondo_net_slot(const struct rondo_net_end *end, uint64_t 
 rondo_status rondo_net_carry(struct rondo_net_end *end);
 void rondo_net_drop(struct rondo_net_end *end);
 /** @return what the topology knows about a NIC; NULL: nothing. */
-const struct rondo_card *rondo_net_card(const struct rondo_net *net, const char *name);
+const struct rondo_nic *rondo_net_nic(const struct rondo_net *net, const char *name);
 /** Bytes of the largest slot of a link's protocols; bytes of an end with slots of that size. */
 size_t rondo_net_largest(const struct rondo_net *net, const struct rondo_link *link);
 size_t rondo_net_room(size_t slot_bytes);

@@ -64,20 +64,20 @@ static uint32_t kinds_of(const struct rondo_net *net, uint32_t memory)
 }
 
 /* Does received data need a flush? The GPU reports when it does not; the topology knows when it does. */
-static int needs_flush(const struct rondo_net *net, uint32_t card)
+static int needs_flush(const struct rondo_net *net, uint32_t nic)
 {
     int ordered = attribute(net, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING) >=
                   CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER;
-    return (!ordered || (card >> RONDO_GDR_FLUSH & 1)) && !rondo_params()->gdr_flush_disable;
+    return (!ordered || (nic >> RONDO_GDR_FLUSH & 1)) && !rondo_params()->gdr_flush_disable;
 }
 
 void rondo_net_gdr_choose(struct rondo_net_end *end, const struct rondo_net_properties *properties)
 {
     const struct rondo_net *net = end->owner->net;
-    const struct rondo_card *known = rondo_net_card(net, properties->name);
-    uint32_t card = known != NULL ? known->gdr : 0;
+    const struct rondo_nic *known = rondo_net_nic(net, properties->name);
+    uint32_t nic = known != NULL ? known->gdr : 0;
     int is_send = end->link->is_send;
-    if (net->device == NULL || !(card >> (is_send ? RONDO_GDR_READ : RONDO_GDR_WRITE) & 1)) {
+    if (net->device == NULL || !(nic >> (is_send ? RONDO_GDR_READ : RONDO_GDR_WRITE) & 1)) {
         return; /* node.c has logged why */
     }
     end->gdr.kinds = kinds_of(net, properties->memory);
@@ -90,7 +90,7 @@ void rondo_net_gdr_choose(struct rondo_net_end *end, const struct rondo_net_prop
         return;
     }
     end->gdr.wanted = 1;
-    end->gdr.flush = !is_send && needs_flush(net, card);
+    end->gdr.flush = !is_send && needs_flush(net, nic);
 }
 
 /* ---- memory ---- */

@@ -28,14 +28,14 @@ static rondo_status verbs_properties(int device, struct rondo_net_properties *pr
 {
     struct rondo_verbs_port *port;
     RONDO_TRY(port_find(device, &port));
-    *properties = (struct rondo_net_properties){ .guid = port->card->guid,
-                                                 .memory = port->card->memory | RONDO_NET_PLACES,
+    *properties = (struct rondo_net_properties){ .guid = port->nic->guid,
+                                                 .memory = port->nic->memory | RONDO_NET_PLACES,
                                                  .speed_mbps = port->speed_mbps,
                                                  .port = port->number,
                                                  .max_comms = 65536,
                                                  .max_recvs = RONDO_NET_MAX_RECVS };
     memcpy(properties->name, port->name, sizeof properties->name);
-    memcpy(properties->pci_path, port->card->pci_path, sizeof properties->pci_path);
+    memcpy(properties->pci_path, port->nic->pci_path, sizeof properties->pci_path);
     return RONDO_SUCCESS;
 }
 
@@ -56,7 +56,7 @@ static void verbs_close(void *comm_in)
     rondo_verbs_qp_close(comm);
     rondo_verbs_unreg_all(comm);
     if (comm->has_pd) {
-        rondo_verbs_pd_put(comm->port->card);
+        rondo_verbs_pd_put(comm->port->nic);
     }
     rondo_free(comm);
 }
@@ -84,7 +84,7 @@ static rondo_status end_fill(struct rondo_verbs_comm *comm)
                                      .proof = rondo_hash(comm->peer.secret, sizeof comm->peer.secret,
                                                          RONDO_VERBS_MAGIC) };
     memcpy(end->gid, comm->address.gid.raw, sizeof end->gid);
-    snprintf(end->device, sizeof end->device, "%.25s", comm->port->card->name);
+    snprintf(end->device, sizeof end->device, "%.25s", comm->port->nic->name);
     return RONDO_SUCCESS;
 }
 
@@ -93,7 +93,7 @@ static rondo_status comm_open(struct rondo_verbs_comm *comm)
     comm->nlanes = (int)rondo_min_size((size_t)rondo_params()->ib_qps_per_connection, RONDO_VERBS_LANES);
     RONDO_TRY(rondo_verbs_address_query(comm->port, &comm->address));
     RONDO_TRY(end_fill(comm));
-    RONDO_TRY(rondo_verbs_pd_get(comm->port->card));
+    RONDO_TRY(rondo_verbs_pd_get(comm->port->nic));
     comm->has_pd = 1;
     RONDO_TRY(rondo_verbs_reg_own(comm));
     comm->mine.address = (uintptr_t)comm->memory;
@@ -111,7 +111,7 @@ static rondo_status verbs_prepare(int device, const struct rondo_net_peer *peer,
     RONDO_TRY(port_find(device, &port));
     RONDO_TRY(RONDO_NEW(comm, "a verbs connection"));
     comm->port = port;
-    comm->lib = port->card->lib;
+    comm->lib = port->nic->lib;
     comm->peer = *peer;
     comm->peer.host[RONDO_HOST_LEN - 1] = '\0';
     comm->is_send = is_send != 0;
@@ -165,7 +165,7 @@ static rondo_status end_take(struct rondo_verbs_comm *comm, const void *handle)
     return RONDO_SUCCESS;
 }
 
-/* Log what a comm costs, so that users can tell which of the adapter's limits they would reach. */
+/* Log what a comm costs, so that users can tell which of the NIC's limits they would reach. */
 static void tell(const struct rondo_verbs_comm *comm)
 {
     char ends[RONDO_VERBS_ENDS];

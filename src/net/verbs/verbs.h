@@ -89,11 +89,11 @@ void rondo_verbs_lib_close(void);
 /** For tests: use these functions from the next open on; NULL: the real ones again. */
 void rondo_verbs_lib_replace(const struct rondo_verbs_lib *lib);
 
-/* ---- devices: an adapter (rondo_verbs_card, what is opened) has ports (what the net transport sees) ---- */
+/* ---- devices: a NIC (rondo_verbs_nic, what is opened) has ports (what the net transport sees) ---- */
 
 struct rondo_verbs_mr;
 
-struct rondo_verbs_card {
+struct rondo_verbs_nic {
     const struct rondo_verbs_lib *lib;
     struct ibv_context *context;
     char name[IBV_SYSFS_NAME_MAX], pci_path[128];
@@ -107,7 +107,7 @@ struct rondo_verbs_card {
 };
 
 struct rondo_verbs_port {
-    struct rondo_verbs_card *card;
+    struct rondo_verbs_nic *nic;
     uint8_t number;
     char name[64]; /* "mlx5_0:1" */
     int32_t speed_mbps;
@@ -127,11 +127,11 @@ rondo_status rondo_verbs_devices_open(int *n, char *why, size_t bytes); /* idemp
 void rondo_verbs_devices_close(void);
 struct rondo_verbs_port *rondo_verbs_port_get(int device); /* NULL: no such device */
 /** Set down_ns of one port, or of all (number -1), after an event. */
-void rondo_verbs_ports_set_down(const struct rondo_verbs_card *card, int number, int64_t down_ns);
+void rondo_verbs_ports_set_down(const struct rondo_verbs_nic *nic, int number, int64_t down_ns);
 rondo_status rondo_verbs_address_query(const struct rondo_verbs_port *port,
                                        struct rondo_verbs_address *address);
-rondo_status rondo_verbs_pd_get(struct rondo_verbs_card *card);
-void rondo_verbs_pd_put(struct rondo_verbs_card *card);
+rondo_status rondo_verbs_pd_get(struct rondo_verbs_nic *nic);
+void rondo_verbs_pd_put(struct rondo_verbs_nic *nic);
 /** Does a filter in NCCL_IB_HCA's syntax ("^=mlx5_0:1,rxe") allow this port? "" allows all. */
 int rondo_verbs_filter(const char *filter, const char *device, int port);
 /* A network to choose GIDs from; IPv4 as IPv4-mapped IPv6. */
@@ -204,7 +204,7 @@ struct rondo_verbs_memory {
     uint64_t landing; /* target of flush reads */
 };
 
-/* A registration of whole pages, shared by comms of one adapter. */
+/* A registration of whole pages, shared by comms of one NIC. */
 struct rondo_verbs_mr {
     struct rondo_verbs_mr *next;
     struct ibv_mr *mr;
@@ -262,7 +262,7 @@ struct rondo_verbs_lane {
     uint32_t imm[RONDO_VERBS_SLOTS];
 };
 
-/* Work that a comm has given its adapter, and what came back. Tests assert that it is minimal. */
+/* Work that a comm has given its NIC, and what came back. Tests assert that it is minimal. */
 struct rondo_verbs_counts {
     uint64_t sends, receives; /* work requests posted */
     uint64_t doorbells;       /* calls that posted sends */
@@ -327,7 +327,7 @@ static inline uint32_t rondo_verbs_qpn(const struct rondo_verbs_end *end, int la
     const uint8_t *qpn = end->qpn[lane];
     return qpn[0] | (uint32_t)qpn[1] << 8 | (uint32_t)qpn[2] << 16;
 }
-/** @return how long a link may be lost before it is an error: the adapter's own retries plus a second. */
+/** @return how long a link may be lost before it is an error: the NIC's own retries plus a second. */
 int64_t rondo_verbs_retry_window_ns(void);
 
 /* memory (verbs_mr.c) */

@@ -1,4 +1,4 @@
-/* Adapters, their active and allowed ports, and the source address of a port. */
+/* NICs, their active and allowed ports, and the source address of a port. */
 #include "net/verbs/verbs.h"
 
 #include <arpa/inet.h>
@@ -84,7 +84,7 @@ const struct rondo_verbs_lib *rondo_verbs_lib_open(char *why, size_t bytes)
     if (opened.lib.fork_init != NULL && opened.lib.fork_init() != 0) {
         RONDO_INFO(RONDO_SUBSYS_NET,
                    "verbs: ibv_fork_init failed (%s): after a fork, registered memory may differ from "
-                   "the card's",
+                   "the NIC's",
                    strerror(errno));
     }
     return &opened.lib;
@@ -102,14 +102,14 @@ void rondo_verbs_lib_replace(const struct rondo_verbs_lib *lib) { opened.replace
 
 /* ---- the devices ---- */
 
-enum { MAX_CARDS = 64, MAX_PORTS = 128, IPV4_AT = 12, GID_BYTES = 16 };
+enum { MAX_NICS = 64, MAX_PORTS = 128, IPV4_AT = 12, GID_BYTES = 16 };
 
 static struct {
     const struct rondo_verbs_lib *lib;
-    int open, ncards, nports;
+    int open, nnics, nports;
     char why[256];
     struct rondo_verbs_range range; /* RONDO_IB_ADDR_RANGE */
-    struct rondo_verbs_card *cards[MAX_CARDS];
+    struct rondo_verbs_nic *nics[MAX_NICS];
     struct rondo_verbs_port ports[MAX_PORTS];
 } found;
 static pthread_mutex_t found_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -180,7 +180,7 @@ int rondo_verbs_range_has(const struct rondo_verbs_range *range, const uint8_t g
            (rest == 0 || ((gid[bytes] ^ range->prefix[bytes]) & (0xff00 >> rest)) == 0);
 }
 
-/* ---- what a card is ---- */
+/* ---- what a NIC is ---- */
 
 /* Gbit/s of a link lane, by the code of query_port. */
 static const struct {
@@ -217,121 +217,122 @@ static int has_peer_memory(void)
     return 0;
 }
 
-/* Try an invalid descriptor: a kernel or adapter with DMA-BUF rejects the descriptor, others reject the
+/* Try an invalid descriptor: a kernel or NIC with DMA-BUF rejects the descriptor, others reject the
  * call. */
-static int has_dmabuf(const struct rondo_verbs_card *card)
+static int has_dmabuf(const struct rondo_verbs_nic *nic)
 {
-    int wanted = card->lib->reg_dmabuf_mr != NULL && rondo_params()->dmabuf_enable;
-    struct ibv_pd *pd = wanted ? card->lib->alloc_pd(card->context) : NULL;
+    int wanted = nic->lib->reg_dmabuf_mr != NULL && rondo_params()->dmabuf_enable;
+    struct ibv_pd *pd = wanted ? nic->lib->alloc_pd(nic->context) : NULL;
     struct ibv_mr *mr;
     int error;
     if (pd == NULL) {
         return 0;
     }
     errno = 0;
-    mr = card->lib->reg_dmabuf_mr(pd, 0, 1, 0, -1, 0);
+    mr = nic->lib->reg_dmabuf_mr(pd, 0, 1, 0, -1, 0);
     error = errno;
     if (mr != NULL) {
-        card->lib->dereg_mr(mr);
+        nic->lib->dereg_mr(mr);
     }
-    card->lib->dealloc_pd(pd);
+    nic->lib->dealloc_pd(pd);
     return mr == NULL && error != EOPNOTSUPP && error != EPROTONOSUPPORT;
 }
 
-static void card_path(struct rondo_verbs_card *card, const struct ibv_device *device)
+static void nic_path(struct rondo_verbs_nic *nic, const struct ibv_device *device)
 {
     char link[IBV_SYSFS_PATH_MAX + 8], path[PATH_MAX];
     snprintf(link, sizeof link, "%s/device", device->ibdev_path);
     if (device->ibdev_path[0] != '\0' && realpath(link, path) != NULL &&
-        strlen(path) < sizeof card->pci_path) {
-        memcpy(card->pci_path, path, strlen(path) + 1);
+        strlen(path) < sizeof nic->pci_path) {
+        memcpy(nic->pci_path, path, strlen(path) + 1);
     }
 }
 
-static void card_close(struct rondo_verbs_card *card)
+static void nic_close(struct rondo_verbs_nic *nic)
 {
-    card->lib->close_device(card->context);
-    pthread_mutex_destroy(&card->lock);
-    rondo_free(card);
+    nic->lib->close_device(nic->context);
+    pthread_mutex_destroy(&nic->lock);
+    rondo_free(nic);
 }
 
-/* *card NULL: it cannot be opened, which is logged and no error; it may belong to another container. */
-static rondo_status card_open(struct ibv_device *device, struct rondo_verbs_card **card_out)
+/* A device that cannot be opened gives *nic_out NULL and a line in the log, but no error: it may belong to
+ * another container. */
+static rondo_status nic_open(struct ibv_device *device, struct rondo_verbs_nic **nic_out)
 {
-    struct rondo_verbs_card *card;
-    *card_out = NULL;
-    RONDO_TRY(RONDO_NEW(card, "a verbs card"));
-    card->lib = found.lib;
-    snprintf(card->name, sizeof card->name, "%s", found.lib->get_device_name(device));
-    card->context = found.lib->open_device(device);
-    if (card->context == NULL) {
-        RONDO_INFO(RONDO_SUBSYS_NET, "verbs: %s cannot be opened: %s", card->name, strerror(errno));
-        rondo_free(card);
+    struct rondo_verbs_nic *nic;
+    *nic_out = NULL;
+    RONDO_TRY(RONDO_NEW(nic, "a verbs NIC"));
+    nic->lib = found.lib;
+    snprintf(nic->name, sizeof nic->name, "%s", found.lib->get_device_name(device));
+    nic->context = found.lib->open_device(device);
+    if (nic->context == NULL) {
+        RONDO_INFO(RONDO_SUBSYS_NET, "verbs: %s cannot be opened: %s", nic->name, strerror(errno));
+        rondo_free(nic);
         return RONDO_SUCCESS;
     }
-    pthread_mutex_init(&card->lock, NULL);
-    card->guid = be64toh(found.lib->get_device_guid(device));
-    card_path(card, device);
-    card->memory = RONDO_NET_HOST | (has_peer_memory() ? RONDO_NET_CUDA : 0u) |
-                   (has_dmabuf(card) ? RONDO_NET_DMABUF : 0u);
+    pthread_mutex_init(&nic->lock, NULL);
+    nic->guid = be64toh(found.lib->get_device_guid(device));
+    nic_path(nic, device);
+    nic->memory = RONDO_NET_HOST | (has_peer_memory() ? RONDO_NET_CUDA : 0u) |
+                  (has_dmabuf(nic) ? RONDO_NET_DMABUF : 0u);
     /* Events are polled, not waited for. */
-    int flags = fcntl(card->context->async_fd, F_GETFL);
-    if (flags < 0 || fcntl(card->context->async_fd, F_SETFL, flags | O_NONBLOCK) != 0) {
-        card_close(card);
+    int flags = fcntl(nic->context->async_fd, F_GETFL);
+    if (flags < 0 || fcntl(nic->context->async_fd, F_SETFL, flags | O_NONBLOCK) != 0) {
+        nic_close(nic);
         return rondo_fail(RONDO_SYSTEM_ERROR, "cannot read the events of %s on %s without waiting: %m",
                           device->name, rondo_log_host());
     }
-    *card_out = card;
+    *nic_out = nic;
     return RONDO_SUCCESS;
 }
 
-static int port_is_fine(const struct rondo_verbs_card *card, int number, struct ibv_port_attr *attr)
+static int port_is_fine(const struct rondo_verbs_nic *nic, int number, struct ibv_port_attr *attr)
 {
     const struct rondo_params *params = rondo_params();
-    if (card->lib->query_port(card->context, (uint8_t)number, attr) != 0 || attr->state != IBV_PORT_ACTIVE ||
+    if (nic->lib->query_port(nic->context, (uint8_t)number, attr) != 0 || attr->state != IBV_PORT_ACTIVE ||
         (attr->link_layer != IBV_LINK_LAYER_ETHERNET && attr->link_layer != IBV_LINK_LAYER_INFINIBAND)) {
-        RONDO_INFO(RONDO_SUBSYS_NET, "verbs: port %d of %s is not active", number, card->name);
+        RONDO_INFO(RONDO_SUBSYS_NET, "verbs: port %d of %s is not active", number, nic->name);
         return 0;
     }
-    return rondo_verbs_filter(params->ib_hca, card->name, number) &&
+    return rondo_verbs_filter(params->ib_hca, nic->name, number) &&
            (params->ib_port == 0 || params->ib_port == number);
 }
 
 /* @return the number of ports used. */
-static int card_ports(struct rondo_verbs_card *card)
+static int nic_ports(struct rondo_verbs_nic *nic)
 {
     struct ibv_device_attr device;
     struct ibv_port_attr attr;
     int before = found.nports;
-    if (card->lib->query_device(card->context, &device) != 0) {
+    if (nic->lib->query_device(nic->context, &device) != 0) {
         return 0;
     }
     for (int number = 1; number <= device.phys_port_cnt && found.nports < MAX_PORTS; number++) {
-        if (port_is_fine(card, number, &attr)) {
+        if (port_is_fine(nic, number, &attr)) {
             struct rondo_verbs_port *port = &found.ports[found.nports++];
-            *port = (struct rondo_verbs_port){ .card = card,
+            *port = (struct rondo_verbs_port){ .nic = nic,
                                                .number = (uint8_t)number,
                                                .speed_mbps = port_speed(&attr) };
-            snprintf(port->name, sizeof port->name, "%.50s:%d", card->name, number);
+            snprintf(port->name, sizeof port->name, "%.50s:%d", nic->name, number);
         }
     }
     return found.nports - before;
 }
 
-static rondo_status cards_open(struct ibv_device **list, int n)
+static rondo_status nics_open(struct ibv_device **list, int n)
 {
-    for (int i = 0; i < n && found.ncards < MAX_CARDS; i++) {
-        struct rondo_verbs_card *card;
-        RONDO_TRY(card_open(list[i], &card));
-        if (card != NULL && card_ports(card) > 0) {
-            found.cards[found.ncards++] = card;
-        } else if (card != NULL) {
-            card_close(card);
+    for (int i = 0; i < n && found.nnics < MAX_NICS; i++) {
+        struct rondo_verbs_nic *nic;
+        RONDO_TRY(nic_open(list[i], &nic));
+        if (nic != NULL && nic_ports(nic) > 0) {
+            found.nics[found.nnics++] = nic;
+        } else if (nic != NULL) {
+            nic_close(nic);
         }
     }
     if (found.nports == 0) {
         snprintf(found.why, sizeof found.why,
-                 "%d RDMA card%s, and no port that is active and that RONDO_IB_HCA (\"%.60s\") allows", n,
+                 "%d RDMA NIC%s, and no port that is active and that RONDO_IB_HCA (\"%.60s\") allows", n,
                  n == 1 ? "" : "s", rondo_params()->ib_hca);
     }
     return RONDO_SUCCESS;
@@ -339,10 +340,10 @@ static rondo_status cards_open(struct ibv_device **list, int n)
 
 static void devices_clear(void)
 {
-    for (int i = 0; i < found.ncards; i++) {
-        card_close(found.cards[i]);
+    for (int i = 0; i < found.nnics; i++) {
+        nic_close(found.nics[i]);
     }
-    found.open = found.ncards = found.nports = 0;
+    found.open = found.nnics = found.nports = 0;
     rondo_verbs_lib_close();
 }
 
@@ -368,10 +369,10 @@ static rondo_status devices_open(void)
     }
     list = found.lib->get_device_list(&n);
     if (list == NULL || n <= 0) {
-        snprintf(found.why, sizeof found.why, "libibverbs finds no RDMA card");
+        snprintf(found.why, sizeof found.why, "libibverbs finds no RDMA NIC");
         status = RONDO_SUCCESS;
     } else {
-        status = cards_open(list, n);
+        status = nics_open(list, n);
     }
     if (list != NULL) {
         found.lib->free_device_list(list);
@@ -411,42 +412,42 @@ struct rondo_verbs_port *rondo_verbs_port_get(int device)
     return device >= 0 && device < found.nports ? &found.ports[device] : NULL;
 }
 
-void rondo_verbs_ports_set_down(const struct rondo_verbs_card *card, int number, int64_t down_ns)
+void rondo_verbs_ports_set_down(const struct rondo_verbs_nic *nic, int number, int64_t down_ns)
 {
     for (int i = 0; i < found.nports; i++) {
-        if (found.ports[i].card == card && (number < 0 || found.ports[i].number == number)) {
+        if (found.ports[i].nic == nic && (number < 0 || found.ports[i].number == number)) {
             __atomic_store_n(&found.ports[i].down_ns, down_ns, __ATOMIC_RELEASE);
         }
     }
 }
 
-/* ---- protection domains: one an adapter, while comms use it ---- */
+/* ---- protection domains: one a NIC, while comms use it ---- */
 
-rondo_status rondo_verbs_pd_get(struct rondo_verbs_card *card)
+rondo_status rondo_verbs_pd_get(struct rondo_verbs_nic *nic)
 {
     int error = 0;
-    pthread_mutex_lock(&card->lock);
-    if (card->pd == NULL) {
-        card->pd = card->lib->alloc_pd(card->context);
-        error = card->pd == NULL ? errno : 0;
+    pthread_mutex_lock(&nic->lock);
+    if (nic->pd == NULL) {
+        nic->pd = nic->lib->alloc_pd(nic->context);
+        error = nic->pd == NULL ? errno : 0;
     }
-    card->users += error == 0;
-    pthread_mutex_unlock(&card->lock);
+    nic->users += error == 0;
+    pthread_mutex_unlock(&nic->lock);
     if (error != 0) {
         return rondo_fail(RONDO_SYSTEM_ERROR, "cannot allocate a protection domain of %s on %s: %s; %s",
-                          card->name, rondo_log_host(), strerror(error), rondo_verbs_errno_cause(error));
+                          nic->name, rondo_log_host(), strerror(error), rondo_verbs_errno_cause(error));
     }
     return RONDO_SUCCESS;
 }
 
-void rondo_verbs_pd_put(struct rondo_verbs_card *card)
+void rondo_verbs_pd_put(struct rondo_verbs_nic *nic)
 {
-    pthread_mutex_lock(&card->lock);
-    if (--card->users == 0) {
-        card->lib->dealloc_pd(card->pd);
-        card->pd = NULL;
+    pthread_mutex_lock(&nic->lock);
+    if (--nic->users == 0) {
+        nic->lib->dealloc_pd(nic->pd);
+        nic->pd = NULL;
     }
-    pthread_mutex_unlock(&card->lock);
+    pthread_mutex_unlock(&nic->lock);
 }
 
 /* ---- addresses ---- */
@@ -474,17 +475,17 @@ static int gid_fit(const union ibv_gid *gid, int type)
 /* @return the best index, -1: none. */
 static int gid_choose(const struct rondo_verbs_port *port, int entries)
 {
-    const struct rondo_verbs_card *card = port->card;
+    const struct rondo_verbs_nic *nic = port->nic;
     int best = -1, best_fit = 0;
     for (int i = 0; i < entries; i++) {
         struct ibv_gid_entry entry = { .gid_type = UINT32_MAX };
         int fit = 0;
-        if (card->lib->query_gid_ex != NULL) {
-            fit = card->lib->query_gid_ex(card->context, port->number, (uint32_t)i, &entry, 0,
-                                          sizeof entry) == 0
+        if (nic->lib->query_gid_ex != NULL) {
+            fit = nic->lib->query_gid_ex(nic->context, port->number, (uint32_t)i, &entry, 0, sizeof entry) ==
+                          0
                       ? gid_fit(&entry.gid, (int)entry.gid_type)
                       : 0;
-        } else if (card->lib->query_gid(card->context, port->number, i, &entry.gid) == 0) {
+        } else if (nic->lib->query_gid(nic->context, port->number, i, &entry.gid) == 0) {
             fit = gid_fit(&entry.gid, -1);
         }
         if (fit > best_fit) {
@@ -512,8 +513,7 @@ static rondo_status address_gid(const struct rondo_verbs_port *port, const struc
                           rondo_params()->ib_addr_range);
     }
     if (address->gid_index >= attr->gid_tbl_len ||
-        port->card->lib->query_gid(port->card->context, port->number, address->gid_index, &address->gid) !=
-            0 ||
+        port->nic->lib->query_gid(port->nic->context, port->number, address->gid_index, &address->gid) != 0 ||
         memcmp(&address->gid, &none, sizeof none) == 0) {
         return rondo_fail(
             RONDO_SYSTEM_ERROR,
@@ -531,7 +531,7 @@ rondo_status rondo_verbs_address_query(const struct rondo_verbs_port *port,
 {
     struct ibv_port_attr attr;
     int mtu = rondo_params()->ib_mtu;
-    int rc = port->card->lib->query_port(port->card->context, port->number, &attr);
+    int rc = port->nic->lib->query_port(port->nic->context, port->number, &attr);
     if (rc != 0) {
         return rondo_fail(RONDO_SYSTEM_ERROR, "cannot query port %s on %s: %s", port->name, rondo_log_host(),
                           strerror(rc));
@@ -551,7 +551,7 @@ rondo_status rondo_verbs_address_query(const struct rondo_verbs_port *port,
     }
     /* A LID is enough within a subnet; the GID then only distinguishes subnets. */
     if (attr.link_layer == IBV_LINK_LAYER_INFINIBAND && attr.lid != 0 && rondo_params()->ib_gid_index < 0) {
-        if (port->card->lib->query_gid(port->card->context, port->number, 0, &address->gid) != 0) {
+        if (port->nic->lib->query_gid(port->nic->context, port->number, 0, &address->gid) != 0) {
             memset(&address->gid, 0, sizeof address->gid);
         }
         return RONDO_SUCCESS;

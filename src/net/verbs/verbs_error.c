@@ -152,7 +152,7 @@ static const struct {
     { IBV_WC_GENERAL_ERR, RONDO_SYSTEM_ERROR, "general error of the NIC", "see the kernel's log" },
 };
 
-static void card_events(struct rondo_verbs_card *card);
+static void nic_events(struct rondo_verbs_nic *nic);
 
 static const char *const kind_words[] = { [RONDO_VERBS_SEND] = "RDMA write of a message",
                                           [RONDO_VERBS_RECV] = "receive of a message",
@@ -172,7 +172,7 @@ static int port_is_down(const struct rondo_verbs_port *port)
 {
     struct ibv_port_attr attr;
     return __atomic_load_n(&port->down_ns, __ATOMIC_ACQUIRE) != 0 ||
-           (port->card->lib->query_port(port->card->context, port->number, &attr) == 0 &&
+           (port->nic->lib->query_port(port->nic->context, port->number, &attr) == 0 &&
             attr.state != IBV_PORT_ACTIVE);
 }
 
@@ -184,7 +184,7 @@ static int link_is_down(struct rondo_verbs_comm *comm, enum ibv_wc_status status
     int64_t until = rondo_now_ns() +
                     (status == IBV_WC_LOC_QP_OP_ERR ? LINK_TELLS_MS * (int64_t)ms.tv_nsec : 0);
     for (;;) {
-        card_events(comm->port->card);
+        nic_events(comm->port->nic);
         if (port_is_down(comm->port)) {
             return 1;
         }
@@ -227,7 +227,7 @@ rondo_status rondo_verbs_fail_wc(struct rondo_verbs_comm *comm, const struct ibv
 
 /* ---- events ---- */
 
-enum scope { OF_QP, OF_CQ, OF_CARD, PORT_DOWN, PORT_UP };
+enum scope { OF_QP, OF_CQ, OF_NIC, PORT_DOWN, PORT_UP };
 
 /* Events that matter; others are acknowledged and ignored. */
 static const struct {
@@ -240,7 +240,7 @@ static const struct {
     { IBV_EVENT_QP_REQ_ERR, OF_QP, "the NIC got an invalid request from the other end" },
     { IBV_EVENT_QP_ACCESS_ERR, OF_QP,
       "the other end wrote to memory that it was not given, or that was freed here" },
-    { IBV_EVENT_DEVICE_FATAL, OF_CARD, "the NIC reports a fatal error: see the kernel's log" },
+    { IBV_EVENT_DEVICE_FATAL, OF_NIC, "the NIC reports a fatal error: see the kernel's log" },
     { IBV_EVENT_PORT_ERR, PORT_DOWN, "" },
     { IBV_EVENT_PORT_ACTIVE, PORT_UP, "" },
 };
@@ -260,56 +260,56 @@ static void comm_event(struct rondo_verbs_comm *comm, int type)
 }
 
 /* RONDO_IB_RETURN_ASYNC_EVENTS=0: log fatal events and rely on the errors of the work requests. */
-static int is_only_said(const struct rondo_verbs_card *card, int row)
+static int is_only_said(const struct rondo_verbs_nic *nic, int row)
 {
     int is_link = events[row].scope == PORT_DOWN || events[row].scope == PORT_UP;
     if (is_link || rondo_params()->ib_return_async_events) {
         return 0;
     }
-    RONDO_WARN("%s on %s, ignored by RONDO_IB_RETURN_ASYNC_EVENTS=0: %s", card->name, rondo_log_host(),
+    RONDO_WARN("%s on %s, ignored by RONDO_IB_RETURN_ASYNC_EVENTS=0: %s", nic->name, rondo_log_host(),
                events[row].words);
     return 1;
 }
 
-/* Call with the adapter's lock. Its queue pairs cannot disappear before the event is acknowledged. */
-static void event_take(struct rondo_verbs_card *card, const struct ibv_async_event *event)
+/* Call with the NIC's lock. Its queue pairs cannot disappear before the event is acknowledged. */
+static void event_take(struct rondo_verbs_nic *nic, const struct ibv_async_event *event)
 {
     int row = event_row((int)event->event_type);
-    if (row < 0 || is_only_said(card, row)) {
+    if (row < 0 || is_only_said(nic, row)) {
         return;
     }
     switch (events[row].scope) {
     case OF_QP: comm_event(event->element.qp->qp_context, (int)event->event_type); break;
     case OF_CQ: comm_event(event->element.cq->cq_context, (int)event->event_type); break;
-    case OF_CARD: __atomic_store_n(&card->failed, 1, __ATOMIC_RELEASE); break;
+    case OF_NIC: __atomic_store_n(&nic->failed, 1, __ATOMIC_RELEASE); break;
     case PORT_DOWN:
-        RONDO_WARN("the link of %s:%d on %s is down", card->name, event->element.port_num, rondo_log_host());
-        rondo_verbs_ports_set_down(card, event->element.port_num, rondo_now_ns());
+        RONDO_WARN("the link of %s:%d on %s is down", nic->name, event->element.port_num, rondo_log_host());
+        rondo_verbs_ports_set_down(nic, event->element.port_num, rondo_now_ns());
         break;
-    case PORT_UP: rondo_verbs_ports_set_down(card, event->element.port_num, 0); break;
+    case PORT_UP: rondo_verbs_ports_set_down(nic, event->element.port_num, 0); break;
     }
 }
 
-static void card_events(struct rondo_verbs_card *card)
+static void nic_events(struct rondo_verbs_nic *nic)
 {
     struct ibv_async_event event;
-    if (pthread_mutex_trylock(&card->lock) != 0) {
+    if (pthread_mutex_trylock(&nic->lock) != 0) {
         return; /* another comm's thread reads the events */
     }
-    for (int i = 0; i < MOST_EVENTS && card->lib->get_async_event(card->context, &event) == 0; i++) {
-        event_take(card, &event);
-        card->lib->ack_async_event(&event);
+    for (int i = 0; i < MOST_EVENTS && nic->lib->get_async_event(nic->context, &event) == 0; i++) {
+        event_take(nic, &event);
+        nic->lib->ack_async_event(&event);
     }
-    pthread_mutex_unlock(&card->lock);
+    pthread_mutex_unlock(&nic->lock);
 }
 
 /* A link that comes back while the NIC still retries loses nothing. */
 rondo_status rondo_verbs_events(struct rondo_verbs_comm *comm)
 {
     char ends[RONDO_VERBS_ENDS];
-    card_events(comm->port->card);
+    nic_events(comm->port->nic);
     int event = __atomic_load_n(&comm->event, __ATOMIC_ACQUIRE);
-    int failed = __atomic_load_n(&comm->port->card->failed, __ATOMIC_ACQUIRE);
+    int failed = __atomic_load_n(&comm->port->nic->failed, __ATOMIC_ACQUIRE);
     int64_t down_ns = __atomic_load_n(&comm->port->down_ns, __ATOMIC_ACQUIRE);
     if (event == 0 && !failed && down_ns == 0) {
         return RONDO_SUCCESS;

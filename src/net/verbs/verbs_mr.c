@@ -1,4 +1,4 @@
-/* Registered memory: whole pages, shared by the comms of an adapter that register the same pages in the
+/* Registered memory: whole pages, shared by the comms of a NIC that register the same pages in the
  * same way. */
 #include "net/verbs/verbs.h"
 
@@ -39,30 +39,30 @@ rondo_status rondo_verbs_reg_own(struct rondo_verbs_comm *comm)
                           comm->peer.rank, rondo_log_host(), bytes);
     }
     memset(comm->memory, 0, bytes);
-    comm->memory_mr = comm->lib->reg_mr(comm->port->card->pd, comm->memory, bytes,
+    comm->memory_mr = comm->lib->reg_mr(comm->port->nic->pd, comm->memory, bytes,
                                         IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
     return comm->memory_mr != NULL ? RONDO_SUCCESS : reg_failed(comm, bytes, errno);
 }
 
-/* Call with the adapter's lock. @return NULL with errno. */
-static struct ibv_mr *mr_new(struct rondo_verbs_card *card, const struct rondo_verbs_mr *wanted, int fd)
+/* Call with the NIC's lock. @return NULL with errno. */
+static struct ibv_mr *mr_new(struct rondo_verbs_nic *nic, const struct rondo_verbs_mr *wanted, int fd)
 {
     if (wanted->kind == RONDO_NET_DMABUF) {
-        return card->lib->reg_dmabuf_mr(card->pd, 0, wanted->end - wanted->begin, wanted->begin, fd,
-                                        wanted->access);
+        return nic->lib->reg_dmabuf_mr(nic->pd, 0, wanted->end - wanted->begin, wanted->begin, fd,
+                                       wanted->access);
     }
     if ((wanted->access & IBV_ACCESS_RELAXED_ORDERING) != 0) { /* the older function does not know this bit */
-        return card->lib->reg_mr_iova2(card->pd, (void *)wanted->begin, wanted->end - wanted->begin,
-                                       wanted->begin, (unsigned)wanted->access);
+        return nic->lib->reg_mr_iova2(nic->pd, (void *)wanted->begin, wanted->end - wanted->begin,
+                                      wanted->begin, (unsigned)wanted->access);
     }
-    return card->lib->reg_mr(card->pd, (void *)wanted->begin, wanted->end - wanted->begin, wanted->access);
+    return nic->lib->reg_mr(nic->pd, (void *)wanted->begin, wanted->end - wanted->begin, wanted->access);
 }
 
-/* Call with the adapter's lock. A DMA-BUF is identified by its descriptor, not its address, and never
+/* Call with the NIC's lock. A DMA-BUF is identified by its descriptor, not its address, and never
  * shared. */
-static struct rondo_verbs_mr *mr_find(struct rondo_verbs_card *card, const struct rondo_verbs_mr *wanted)
+static struct rondo_verbs_mr *mr_find(struct rondo_verbs_nic *nic, const struct rondo_verbs_mr *wanted)
 {
-    struct rondo_verbs_mr *mr = wanted->kind == RONDO_NET_DMABUF ? NULL : card->mrs;
+    struct rondo_verbs_mr *mr = wanted->kind == RONDO_NET_DMABUF ? NULL : nic->mrs;
     while (mr != NULL && (mr->begin > wanted->begin || mr->end < wanted->end || mr->id != wanted->id ||
                           mr->access != wanted->access || mr->kind != wanted->kind)) {
         mr = mr->next;
@@ -70,44 +70,44 @@ static struct rondo_verbs_mr *mr_find(struct rondo_verbs_card *card, const struc
     return mr;
 }
 
-/* Add @a mr, which is new, to the adapter, or free it; *shared has one more reference. @return errno. */
-static int mr_get(struct rondo_verbs_card *card, struct rondo_verbs_mr *mr, int fd,
+/* Add @a mr, which is new, to the NIC, or free it; *shared has one more reference. @return errno. */
+static int mr_get(struct rondo_verbs_nic *nic, struct rondo_verbs_mr *mr, int fd,
                   struct rondo_verbs_mr **shared)
 {
     int error = 0;
-    pthread_mutex_lock(&card->lock);
-    *shared = mr_find(card, mr);
+    pthread_mutex_lock(&nic->lock);
+    *shared = mr_find(nic, mr);
     if (*shared == NULL) {
-        mr->mr = mr_new(card, mr, fd);
+        mr->mr = mr_new(nic, mr, fd);
         error = mr->mr == NULL ? errno : 0;
         if (mr->mr != NULL) {
-            mr->next = card->mrs;
-            card->mrs = *shared = mr;
+            mr->next = nic->mrs;
+            nic->mrs = *shared = mr;
         }
     }
     if (*shared != NULL) {
         (*shared)->refs++;
     }
-    pthread_mutex_unlock(&card->lock);
+    pthread_mutex_unlock(&nic->lock);
     if (*shared != mr) {
         rondo_free(mr);
     }
     return error;
 }
 
-static void mr_put(struct rondo_verbs_card *card, struct rondo_verbs_mr *mr)
+static void mr_put(struct rondo_verbs_nic *nic, struct rondo_verbs_mr *mr)
 {
-    pthread_mutex_lock(&card->lock);
+    pthread_mutex_lock(&nic->lock);
     int last = --mr->refs == 0;
     if (last) {
-        struct rondo_verbs_mr **link = &card->mrs;
+        struct rondo_verbs_mr **link = &nic->mrs;
         while (*link != mr) {
             link = &(*link)->next;
         }
         *link = mr->next;
-        card->lib->dereg_mr(mr->mr);
+        nic->lib->dereg_mr(mr->mr);
     }
-    pthread_mutex_unlock(&card->lock);
+    pthread_mutex_unlock(&nic->lock);
     if (last) {
         rondo_free(mr);
     }
@@ -152,7 +152,7 @@ static rondo_status reg_new(struct rondo_verbs_comm *comm, uintptr_t begin, size
     mr->kind = kind;
     region->begin = begin;
     region->end = begin + bytes;
-    error = mr_get(comm->port->card, mr, fd, &region->shared);
+    error = mr_get(comm->port->nic, mr, fd, &region->shared);
     return error == 0 ? RONDO_SUCCESS : reg_failed(comm, length, error);
 }
 
@@ -169,11 +169,11 @@ rondo_status rondo_verbs_reg(void *comm_in, void *data, size_t bytes, int kind, 
                           "memory to register with %s: %p, %zu bytes, kind %d, descriptor %d",
                           comm->port->name, data, bytes, kind, fd);
     }
-    if ((comm->port->card->memory & (uint32_t)kind) == 0) {
+    if ((comm->port->nic->memory & (uint32_t)kind) == 0) {
         return rondo_fail(RONDO_INVALID_ARGUMENT,
                           "%s on %s cannot be given memory of this kind (%d; it knows %#x): GPU memory needs "
                           "DMA-BUF or the module nvidia_peermem",
-                          comm->port->name, rondo_log_host(), kind, comm->port->card->memory);
+                          comm->port->name, rondo_log_host(), kind, comm->port->nic->memory);
     }
     if (rondo_params()->ib_pci_relaxed_ordering == RELAXED_YES && comm->lib->reg_mr_iova2 == NULL) {
         return rondo_fail(RONDO_SYSTEM_ERROR,
@@ -208,7 +208,7 @@ rondo_status rondo_verbs_unreg(void *comm_in, void *region_in)
     if (region->next != NULL) {
         region->next->link = region->link;
     }
-    mr_put(comm->port->card, region->shared);
+    mr_put(comm->port->nic, region->shared);
     rondo_free(region);
     return RONDO_SUCCESS;
 }

@@ -126,7 +126,7 @@ static struct ibv_qp *qp_try(struct rondo_verbs_comm *comm, uint32_t sends, uint
                                               .max_recv_sge = 1,
                                               .max_inline_data = *inline_bytes },
                                      .qp_type = IBV_QPT_RC };
-    struct ibv_qp *qp = comm->lib->create_qp(comm->port->card->pd, &attr);
+    struct ibv_qp *qp = comm->lib->create_qp(comm->port->nic->pd, &attr);
     *inline_bytes = *inline_bytes > 0 ? attr.cap.max_inline_data
                                       : 0; /* granted by the NIC; may be more than requested */
     return qp;
@@ -161,7 +161,7 @@ static rondo_status lane_open(struct rondo_verbs_comm *comm, int i)
 
 rondo_status rondo_verbs_qp_open(struct rondo_verbs_comm *comm)
 {
-    comm->cq = comm->lib->create_cq(comm->port->card->context, rondo_verbs_cqe(comm->nlanes), comm, NULL, 0);
+    comm->cq = comm->lib->create_cq(comm->port->nic->context, rondo_verbs_cqe(comm->nlanes), comm, NULL, 0);
     if (comm->cq == NULL) {
         return create_failed(comm, "completion queue", errno);
     }

@@ -15,7 +15,7 @@ enum {
     RONDO_VENDOR_ID_NVIDIA = 0x10de
 };
 
-/* @return the class to use: old InfiniBand adapters claim to be a serial bus. */
+/* @return the class to use: old InfiniBand NICs claim to be a serial bus. */
 static inline uint32_t rondo_detect_class(uint32_t class_code)
 {
     return class_code >> 8 == 0x0c06 ? RONDO_CLASS_INFINIBAND : class_code;

@@ -1,6 +1,6 @@
 /* The ranks of p2p_world.h, each with a GPU, over the NICs of fake_verbs.h. */
-#ifndef CARD_WORLD_H
-#define CARD_WORLD_H
+#ifndef NIC_WORLD_H
+#define NIC_WORLD_H
 
 #include "p2p_world.h"
 
