@@ -10,7 +10,7 @@
 
 #include "mpi_common.h"
 
-enum { MOST = 2000, LEAST = 800, SHAPES = 24, IN_TURN = 4, TURN = 500, QUEUED = 3 };
+enum { MOST = 2000, LEAST = 800, SHAPES = 24, FEW = 4, PHASE = 500, QUEUED = 3 };
 enum coll { ALL_REDUCE, BROADCAST, REDUCE, ALL_GATHER, ALL_TO_ALL, BARRIER, COLLS };
 enum form { ALONE, ALONE_TOO, IN_GROUP, ON_STREAM, LATER, NUM_WAYS };
 
@@ -87,9 +87,9 @@ static rondo_status make(const struct call *c, rondo_comm *comm, rondo_stream st
 }
 
 /* All ranks compute the same shape. */
-static struct shape shape_of(uint64_t turn, uint64_t which)
+static struct shape shape_of(uint64_t phase, uint64_t which)
 {
-    uint64_t h = test_hash(1, turn, which);
+    uint64_t h = test_hash(1, phase, which);
     struct shape s = { .coll = (int)(h % COLLS), .root = (int)(h / 64 % (unsigned)test.nranks) };
     s.count = h / 1024 % 4 == 0 ? 1 + h / 4096 % 64 : LEAST + h / 4096 % (MOST - LEAST);
     s.count = s.coll == ALL_GATHER || s.coll == ALL_TO_ALL ? s.count / (size_t)test.nranks + 1 : s.count;
@@ -127,14 +127,14 @@ static void make_all(rondo_comm *comm, long ncalls)
         out[1][k] = open_memory(bytes);
     }
     for (int i = 0; i < ncalls; i++) {
-        uint64_t turn = (uint64_t)i / TURN, h = test_hash(2, (uint64_t)i, 0),
+        uint64_t phase = (uint64_t)i / PHASE, h = test_hash(2, (uint64_t)i, 0),
                  mine = test_hash(3, (uint64_t)i, (uint64_t)test.rank);
-        int open = turn % 4 == 3 && h / 16 % 16 == 0,
+        int open = phase % 4 == 3 && h / 16 % 16 == 0,
             but = open && h / 256 % 2 == 0 && (int)(h / 512 % (unsigned)test.nranks) == test.rank;
-        struct call c = { .shape = shape_of(turn, h % (turn % 3 == 0 ? SHAPES : IN_TURN)),
+        struct call c = { .shape = shape_of(phase, h % (phase % 3 == 0 ? SHAPES : FEW)),
                           .number = i,
                           .form = (enum form)(mine % NUM_WAYS) };
-        c.form = turn % 5 == 1 && test.rank == 0 ? ALONE : c.form; /* one rank always takes the fast path */
+        c.form = phase % 5 == 1 && test.rank == 0 ? ALONE : c.form; /* one rank always takes the fast path */
         c.in = in[open && !but][nqueued];
         c.out = out[open][nqueued];
         if (i % 100 == 0) {

@@ -322,16 +322,16 @@ static void absent_from_a_round(int absent, int exchange)
         }
     }
     /* First the ranks that come, then the absent one, so that MPI has nothing pending at the end. */
-    for (int turn = 0; turn < 2; turn++) {
-        if ((b->rank == absent) == turn) {
+    for (int round = 0; round < 2; round++) {
+        if ((b->rank == absent) == round) {
             rondo_status status = exchange ? b->ops->exchange_start(b, n, peer, mine, all, sizeof(int))
                                            : b->ops->allgather_start(b, mine, all, sizeof(int));
             test_check(status == RONDO_SUCCESS, "%s", rondo_error_text());
             struct outcome out = drive(b, b->rank % 2 ? SHORT_NS : SHORT_NS * 2);
-            if (turn == 0) {
+            if (round == 0) {
                 check_named(&out, absent);
             }
-            b->ops->close(b, turn && out.status == RONDO_SUCCESS);
+            b->ops->close(b, round && out.status == RONDO_SUCCESS);
         }
         MPI_Barrier(MPI_COMM_WORLD);
     }

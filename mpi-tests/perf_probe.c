@@ -13,10 +13,10 @@
 /* Yield from time to time: a partner that shares our core can answer only then. */
 static void await(const _Atomic uint32_t *flag, uint32_t value)
 {
-    for (int turns = 0; atomic_load_explicit(flag, memory_order_acquire) != value; turns++) {
-        if (turns > 10000) {
+    for (int rounds = 0; atomic_load_explicit(flag, memory_order_acquire) != value; rounds++) {
+        if (rounds > 10000) {
             sched_yield();
-            turns = 0;
+            rounds = 0;
         }
     }
 }
@@ -26,16 +26,16 @@ static void await(const _Atomic uint32_t *flag, uint32_t value)
 static double ping_pong(_Atomic uint32_t *flag, int first)
 {
     double batch[BATCHES];
-    uint32_t turn = 0;
+    uint32_t value = 0;
     for (int b = 0; b < BATCHES; b++) {
         double start = test_now();
-        for (int r = 0; r < ROUNDS; r++, turn += 2) {
+        for (int r = 0; r < ROUNDS; r++, value += 2) {
             if (first) {
-                atomic_store_explicit(flag, turn + 1, memory_order_release);
-                await(flag, turn + 2);
+                atomic_store_explicit(flag, value + 1, memory_order_release);
+                await(flag, value + 2);
             } else {
-                await(flag, turn + 1);
-                atomic_store_explicit(flag, turn + 2, memory_order_release);
+                await(flag, value + 1);
+                atomic_store_explicit(flag, value + 2, memory_order_release);
             }
         }
         batch[b] = 1e6 * (test_now() - start) / (2 * ROUNDS);

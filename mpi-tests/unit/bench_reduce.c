@@ -42,20 +42,20 @@ static void run(const struct job *job)
 static double gbs(const struct job *job, size_t bytes)
 {
     double best = 0, start = now_s();
-    int turns = 0;
+    int runs = 0;
     while (now_s() - start < 0.002) {
         run(job);
-        turns++;
+        runs++;
     }
     for (int r = 0; r < REPEATS; r++) {
         start = now_s();
-        for (int i = 0; i < 2 * turns; i++) {
+        for (int i = 0; i < 2 * runs; i++) {
             run(job);
             __asm__ volatile("" ::: "memory");
         }
         start = now_s() - start;
-        if (best == 0 || 2 * turns * (double)bytes / start > best) {
-            best = 2 * turns * (double)bytes / start;
+        if (best == 0 || 2 * runs * (double)bytes / start > best) {
+            best = 2 * runs * (double)bytes / start;
         }
     }
     return best * 1e-9;

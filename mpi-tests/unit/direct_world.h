@@ -4,7 +4,7 @@
 #ifndef DIRECT_WORLD_H
 #define DIRECT_WORLD_H
 
-#include "exec_turns.h"
+#include "exec_progress.h"
 
 #include <stdio.h>
 #include <unistd.h>
@@ -270,7 +270,7 @@ static inline void check(struct rank *r, const struct call *c, int number)
     }
 }
 
-static inline int turn(struct rank *r, int *moved)
+static inline int rank_step(struct rank *r, int *moved)
 {
     struct world *w = r->world;
     rondo_status status;
@@ -292,7 +292,7 @@ static inline int turn(struct rank *r, int *moved)
     }
     status = rondo_exec_cpu.progress(r->exec, moved);
     if (status != RONDO_SUCCESS && r->wrong[0] == '\0') {
-        snprintf(r->wrong, sizeof(r->wrong), "rank %d: turn gives %d: %s", r->rank, (int)status,
+        snprintf(r->wrong, sizeof(r->wrong), "rank %d: progress gives %d: %s", r->rank, (int)status,
                  rondo_error_text());
     }
     return status != RONDO_SUCCESS;
@@ -344,7 +344,7 @@ static inline void run_interleaved(struct world *w, uint64_t seed)
         int i = (int)(random_next(&state) % (uint64_t)w->n), burst = (int)(random_next(&state) % 5),
             moved = 0;
         for (int k = 0; k <= burst; k++) {
-            done |= turn(&w->rank[i], &moved) << i;
+            done |= rank_step(&w->rank[i], &moved) << i;
         }
         idle = moved ? 0 : idle + 1;
         assert_in_range(idle, 0, 1000);
@@ -358,7 +358,7 @@ static inline void run_in_order(struct world *w)
     for (int done = 0; done != (1 << w->n) - 1;) {
         for (int i = 0; i < w->n; i++) {
             int moved = 0;
-            done |= turn(&w->rank[i], &moved) << i;
+            done |= rank_step(&w->rank[i], &moved) << i;
         }
     }
 }

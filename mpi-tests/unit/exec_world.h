@@ -4,7 +4,7 @@
 #ifndef EXEC_WORLD_H
 #define EXEC_WORLD_H
 
-#include "exec_turns.h"
+#include "exec_progress.h"
 
 #include <stdio.h>
 
@@ -159,7 +159,7 @@ static inline void carry(struct world *w)
 
 /* Carry as late as possible: read a slice where it lies only when its receiver wants it, and let the sender
  * go on only then. Leave the slots of slices that lie elsewhere alone. */
-static inline void carry_turn(struct edge *e)
+static inline void carry_late(struct edge *e)
 {
     size_t slot = e->carried % RONDO_SLOTS, at = slot * SLOT_BYTES;
     if (e->far == NULL || !e->receiver.wanted || e->carried != e->receiver.step ||
@@ -261,7 +261,7 @@ static inline void check(struct rank *r, const struct call *c, int number)
     }
 }
 
-static inline int turn(struct rank *r, int *moved)
+static inline int rank_step(struct rank *r, int *moved)
 {
     struct world *w = r->world;
     rondo_status status;
@@ -283,7 +283,7 @@ static inline int turn(struct rank *r, int *moved)
     }
     status = rondo_exec_cpu.progress(r->exec, moved);
     if (status != RONDO_SUCCESS && r->wrong[0] == '\0') {
-        snprintf(r->wrong, sizeof(r->wrong), "rank %d: turn gives %d", r->rank, (int)status);
+        snprintf(r->wrong, sizeof(r->wrong), "rank %d: progress gives %d", r->rank, (int)status);
     }
     return status != RONDO_SUCCESS;
 }
@@ -305,9 +305,9 @@ static inline void run_interleaved(struct world *w, uint64_t seed)
         int i = (int)(random_next(&state) % (uint64_t)w->n), burst = (int)(random_next(&state) % 5),
             moved = 0;
         for (int k = 0; k <= burst; k++) {
-            done |= turn(&w->rank[i], &moved) << i;
+            done |= rank_step(&w->rank[i], &moved) << i;
         }
-        carry_turn(&w->edge[random_next(&state) % (uint64_t)w->n]);
+        carry_late(&w->edge[random_next(&state) % (uint64_t)w->n]);
         idle = moved ? 0 : idle + 1;
         assert_in_range(idle, 0, 1000); /* every rank was tried often, and none could move */
     }

@@ -51,17 +51,17 @@ static inline int pair_connect(struct pair *pair)
 {
     int64_t start = rondo_now_ns();
     rondo_status sender = RONDO_IN_PROGRESS, receiver = RONDO_IN_PROGRESS;
-    int turns = 0;
+    int rounds = 0;
     while (sender == RONDO_IN_PROGRESS || receiver == RONDO_IN_PROGRESS) {
         sender = sender == RONDO_IN_PROGRESS ? pair->net->connect(pair->sender, pair->to_sender) : sender;
         receiver = receiver == RONDO_IN_PROGRESS ? pair->net->connect(pair->receiver, pair->to_receiver)
                                                  : receiver;
-        turns++;
+        rounds++;
         end_of_patience(start);
     }
     assert_int_equal(sender, RONDO_SUCCESS);
     assert_int_equal(receiver, RONDO_SUCCESS);
-    return turns;
+    return rounds;
 }
 
 static inline void pair_open(struct pair *pair, const struct rondo_net_device *net)

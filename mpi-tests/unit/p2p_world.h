@@ -307,8 +307,8 @@ static inline void run_processes(struct world *w)
     }
 }
 
-/* Open and offer for all ranks, in turn in this thread. */
-static inline void open_by_turns(struct world *w)
+/* Open and offer for all ranks, one after the other in this thread. */
+static inline void ranks_open(struct world *w)
 {
     for (int i = 0; i < w->nranks; i++) {
         CHECK_OK(rank_open(w, i, MAX_LINKS));
@@ -322,9 +322,9 @@ static inline void open_by_turns(struct world *w)
     }
 }
 
-static inline void gpus_close_by_turns(struct world *w)
+static inline void ranks_close_gpus(struct world *w)
 {
-    close_by_turns(w);
+    ranks_close(w);
     gpus_free(w);
 }
 

@@ -59,7 +59,7 @@ struct rondo_layout *sim_layout_new(int n, int nchannels, int shuffled);
  * layouts number nodes, has net "n<i>:0" for incoming rings and first ranks of trees, and "n<i>:1". */
 struct rondo_layout *sim_layout_nodes(const int *local, int nnodes, int nchannels, uint64_t seed);
 /** Make the layout another rank's view: `self` fields and trees. */
-void sim_layout_turn(struct rondo_layout *layout, int rank);
+void sim_layout_view(struct rondo_layout *layout, int rank);
 void sim_layout_free(struct rondo_layout *layout);
 
 uint64_t sim_random(uint64_t *state);

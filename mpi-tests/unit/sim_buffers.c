@@ -52,7 +52,7 @@ static void connect(struct sim *s, int from, int port, int to, int to_port)
 void sim_connect_rank(struct sim *s, int channel, int r)
 {
     const struct rondo_tree *tree;
-    sim_layout_turn(s->layout, r);
+    sim_layout_view(s->layout, r);
     tree = &s->layout->channel[channel].tree;
     if (s->n > 1) {
         connect(s, r, RONDO_PORT_RING, s->layout->channel[channel].ring.next, RONDO_PORT_RING);
@@ -80,7 +80,7 @@ void sim_make_work(struct sim *s, int channel, int r)
     enum rondo_coll coll = coll_of(s, r);
     size_t share = c->len / (size_t)c->nchannels;
     int root = coll == RONDO_COLL_SEND || coll == RONDO_COLL_RECV ? r ^ 1 : c->root;
-    sim_layout_turn(s->layout, r);
+    sim_layout_view(s->layout, r);
     memset(&k->work, 0, sizeof(k->work));
     k->work.coll = (uint8_t)coll;
     k->work.algo = (uint8_t)c->algo;

@@ -48,7 +48,7 @@ struct rondo_layout *sim_layout_new(int n, int nchannels, int shuffled)
             ring->index_of[ring->rank_at[i]] = i;
         }
     }
-    sim_layout_turn(layout, 0);
+    sim_layout_view(layout, 0);
     return layout;
 }
 
@@ -137,7 +137,7 @@ struct rondo_layout *sim_layout_nodes(const int *local, int nnodes, int nchannel
         graphs[node] = shape[node].hash;
     }
     must(rondo_node_rings(layout, peers, shape, nnodes, graphs, NULL));
-    sim_layout_turn(layout, 0);
+    sim_layout_view(layout, 0);
     for (int node = 0; node < nnodes; node++) {
         rondo_free(shape[node].bytes);
     }
@@ -148,7 +148,7 @@ struct rondo_layout *sim_layout_nodes(const int *local, int nnodes, int nchannel
     return layout;
 }
 
-void sim_layout_turn(struct rondo_layout *layout, int rank)
+void sim_layout_view(struct rondo_layout *layout, int rank)
 {
     int n = layout->nranks;
     layout->rank = layout->local_rank = rank;

@@ -233,7 +233,7 @@ static inline rondo_status rank_hello(struct rank *r, int *pending)
 }
 
 /* Progress proxied conns, as a waiting thread does. */
-static inline int rank_turn(struct rank *r)
+static inline int rank_progress(struct rank *r)
 {
     int moved = 0;
 
@@ -249,7 +249,7 @@ static inline void rank_flush(struct rank *r)
     int64_t late = rondo_now_ns() + deadline_ns;
 
     do {
-        rank_turn(r);
+        rank_progress(r);
         CHECK(rondo_now_ns() < late);
     } while (r->net.busy);
 }
@@ -288,7 +288,7 @@ static inline void rank_live(struct world *w, int rank)
     rondo_net_settle(&r->net);
     while ((status = rank_hello(r, &pending)) == RONDO_IN_PROGRESS) {
         CHECK(pending >= 0 && pending != rank && rondo_now_ns() < end);
-        rank_turn(r);
+        rank_progress(r);
         sched_yield();
     }
     rank_flush(r);
@@ -326,8 +326,8 @@ static inline void run_threads(struct world *w)
     }
 }
 
-/* Connect all ranks, in turn in this thread. */
-static inline void connect_by_turns(struct world *w)
+/* Connect all ranks, one after the other in this thread. */
+static inline void ranks_connect(struct world *w)
 {
     for (int i = 0; i < w->nranks; i++) {
         assert_int_equal(rank_open(w, i, MAX_LINKS), RONDO_SUCCESS);
@@ -341,7 +341,7 @@ static inline void connect_by_turns(struct world *w)
     }
 }
 
-static inline void close_by_turns(struct world *w)
+static inline void ranks_close(struct world *w)
 {
     for (int i = 0; i < w->nranks; i++) {
         rank_close(&w->rank[i]);
@@ -359,7 +359,7 @@ static inline uint32_t conn_id(const struct rank *r, const struct end *end)
 }
 
 /* Move one slice if there is room or data. @return 1 when something moved. */
-static inline int stream_turn(const struct rank *r, struct end *end)
+static inline int stream_slice(const struct rank *r, struct end *end)
 {
     struct rondo_conn *conn = &end->link.conn;
     uint32_t words = conn->slot_bytes[RONDO_PROTO_SIMPLE] / 4, id = conn_id(r, end) * 2654435761u;
@@ -401,12 +401,12 @@ static inline void stream(struct rank *r, struct end *ends, int n, uint64_t slic
     while (open > 0) {
         int moved = 0;
         for (int i = 0; i < n; i++) {
-            if (ends[i].slices < slices && stream_turn(r, &ends[i])) {
+            if (ends[i].slices < slices && stream_slice(r, &ends[i])) {
                 moved = 1;
                 open -= ends[i].slices == slices;
             }
         }
-        moved |= rank_turn(r);
+        moved |= rank_progress(r);
         if (!moved) {
             CHECK(rondo_now_ns() < late);
             sched_yield();
@@ -518,7 +518,7 @@ static inline struct world *two_apart(uint32_t slot_bytes)
         open = 0;
         for (int i = 0; i < 2; i++) {
             open |= rank_hello(&w->rank[i], &pending) != RONDO_SUCCESS;
-            rank_turn(&w->rank[i]);
+            rank_progress(&w->rank[i]);
             open |= w->rank[i].net.busy;
         }
         assert_true(rondo_now_ns() < late);

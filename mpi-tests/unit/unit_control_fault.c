@@ -133,7 +133,7 @@ static void watch_until_ended(struct rondo_control *control, struct shared *shar
 }
 
 /* Look only from waiting threads, and very often: nothing may break. */
-static void turn_until_ended(struct rondo_control *control, struct shared *shared)
+static void progress_until_ended(struct rondo_control *control, struct shared *shared)
 {
     WAIT_FOR(rondo_control_progress(control, NULL) != RONDO_SUCCESS || rondo_control_aborted(control));
     watch_until_ended(control, shared);
@@ -192,7 +192,7 @@ static void check_found(struct scene *scene, int nranks, int dead, int64_t since
 
 static void a_killed_rank_is_named_on_all_others_within_a_second(void **state)
 {
-    const role roles[4] = { NULL, watch_until_ended, turn_until_ended, call_and_hang };
+    const role roles[4] = { NULL, watch_until_ended, progress_until_ended, call_and_hang };
     struct scene scene;
     int64_t start;
     int fds = count_fds();

@@ -369,7 +369,7 @@ static void running_out_of_descriptors_is_reported_and_passes(void **state)
     nodes_open(&w, 2, 1); /* the control thread has its own */
     send_all(w.control[0], 1, 1, &got, sizeof(got));
     receive_all(w.control[1], 0, 1, &got, sizeof(got));
-    (void)accepting(); /* the turn that accepted has ended: it holds no descriptor, as accept4 does for a
+    (void)accepting(); /* the pass that accepted has ended: it holds no descriptor, as accept4 does for a
                           moment even where it finds nobody */
     nodes_init(&late, 2, 1, 0);
     for (int r = 0; r < 2; r++) {

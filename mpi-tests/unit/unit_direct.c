@@ -43,10 +43,10 @@ static void describe_names_the_awaited_rank(void **state)
     for (int i = 0; i < 4; i++) {
         if (i != 2) {
             submit(&w->rank[i], &c, 0);
-            turn_until_stuck(w->rank[i].exec);
+            progress_until_stuck(w->rank[i].exec);
         }
     }
-    turn_until_stuck(w->rank[0].exec);
+    progress_until_stuck(w->rank[0].exec);
     assert_waits_for(w->rank[0].exec, -1 - 2, "the message of local rank 2");
     for (int i = 0; i < 4; i++) {
         rondo_exec_cpu.drop(w->rank[i].exec);
@@ -62,7 +62,7 @@ static void mismatched_calls_are_detected(void **state)
     int moved = 0;
     (void)state;
     submit(&w->rank[1], &theirs, 0);
-    turn_until_stuck(w->rank[1].exec);
+    progress_until_stuck(w->rank[1].exec);
     submit(&w->rank[0], &ours, 0);
     assert_int_equal(rondo_exec_cpu.progress(w->rank[0].exec, &moved), RONDO_INVALID_USAGE);
     assert_int_equal(w->rank[0].mismatch_peer, -1 - 1);

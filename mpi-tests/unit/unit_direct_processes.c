@@ -14,7 +14,7 @@ static int run_alone(struct world *w, int rank, enum rondo_verdict verdict)
     w->memory = HEAP;
     r->in = buffer_new(r);
     r->out = buffer_new(r);
-    while (!turn(r, &moved)) {
+    while (!rank_step(r, &moved)) {
         sched_yield();
     }
     if (r->wrong[0] != '\0') {
@@ -132,7 +132,7 @@ static void a_process_that_has_ended_is_an_error(void **state)
     w->rank[0].direct->pids[1] = dead_process();
     submit(&w->rank[0], &c, 0);
     submit(&w->rank[1], &c, 0);
-    turn_until_stuck(w->rank[0].exec);
+    progress_until_stuck(w->rank[0].exec);
     (void)rondo_exec_cpu.progress(w->rank[1].exec, &moved);
     while (status == RONDO_SUCCESS && moved) {
         moved = 0;

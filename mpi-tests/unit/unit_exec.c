@@ -197,7 +197,7 @@ static void describe_names_the_awaited_rank(void **state)
         assert_int_equal(peer, RONDO_NO_PEER);
         all_reduce.proto = broadcast.proto = (enum rondo_proto)p;
         submit(r, &all_reduce, 0);
-        turn_until_stuck(r->exec);
+        progress_until_stuck(r->exec);
         snprintf(want, sizeof(want), "data from rank 2 (channel 0, %s, step 5)", protos[p]);
         assert_waits_for(r->exec, 2, want);
         rondo_exec_cpu.drop(r->exec);
@@ -209,7 +209,7 @@ static void describe_names_the_awaited_rank(void **state)
         w = world_new(3, 5, 0);
         broadcast.coll = RONDO_COLL_BROADCAST;
         submit(&w->rank[0], &broadcast, 0);
-        turn_until_stuck(w->rank[0].exec);
+        progress_until_stuck(w->rank[0].exec);
         snprintf(want, sizeof(want), "credit of rank 1 (channel 0, %s, step %d)", protos[p], 5 + RONDO_SLOTS);
         assert_waits_for(w->rank[0].exec, 1, want);
         world_free(w);
@@ -224,10 +224,10 @@ static void describe_names_the_missing_message_of_a_mailbox(void **state)
     for (int i = 0; i < 4; i++) {
         if (i != 2) {
             submit(&w->rank[i], &c, 0);
-            turn_until_stuck(w->rank[i].exec);
+            progress_until_stuck(w->rank[i].exec);
         }
     }
-    turn_until_stuck(w->rank[0].exec);
+    progress_until_stuck(w->rank[0].exec);
     assert_waits_for(w->rank[0].exec, -1 - 2, "the message of local rank 2");
     world_free(w);
 }
@@ -245,7 +245,7 @@ static void mailbox_calls_can_end_on_the_fast_path(void **state)
         assert_int_equal(w->rank[i].open, i < 2);
     }
     for (int i = 0; i < 3; i++) {
-        turn_until_stuck(w->rank[i].exec);
+        progress_until_stuck(w->rank[i].exec);
         assert_int_equal(w->rank[i].open, 0);
         check(&w->rank[i], &c, 0);
         assert_string_equal(w->rank[i].wrong, "");
@@ -266,7 +266,7 @@ static void a_root_waits_for_nobody_until_its_banks_are_used_up(void **state)
     (void)state;
     for (int k = 0; k < RONDO_ROOTED_BANKS; k++) {
         submit(&w->rank[0], &c, k);
-        turn_until_stuck(w->rank[0].exec);
+        progress_until_stuck(w->rank[0].exec);
         assert_int_equal(w->rank[0].open, k == RONDO_ROOTED_BANKS - 1);
     }
     assert_true(rondo_exec_cpu.describe(w->rank[0].exec, text, sizeof(text), &peer) > 0);
@@ -274,11 +274,11 @@ static void a_root_waits_for_nobody_until_its_banks_are_used_up(void **state)
     for (int i = 1; i < 3; i++) {
         assert_int_equal(w->rank[0].open, 1);
         submit(&w->rank[i], &c, 0);
-        turn_until_stuck(w->rank[i].exec);
+        progress_until_stuck(w->rank[i].exec);
         assert_int_equal(w->rank[i].open, 0);
         check(&w->rank[i], &c, 0);
         assert_string_equal(w->rank[i].wrong, "");
-        turn_until_stuck(w->rank[0].exec);
+        progress_until_stuck(w->rank[0].exec);
     }
     assert_int_equal(w->rank[0].open, 0);
     world_free(w);
@@ -295,7 +295,7 @@ static void drop_forgets_runs(void **state)
     int open = 3, moved = 0;
     (void)state;
     submit(r, &c, 0);
-    turn_until_stuck(r->exec);
+    progress_until_stuck(r->exec);
     for (int i = 0; i < 3; i++) {
         lost[i] = r->run;
         lost[i].open = &open;
@@ -311,7 +311,7 @@ static void drop_forgets_runs(void **state)
     assert_int_equal(rondo_exec_cpu.progress(r->exec, &moved), RONDO_SUCCESS);
     w->edge[0].head.head = w->edge[0].sender.step; /* as if the peer had received everything */
     submit(r, &alone, 1);
-    turn_until_stuck(r->exec);
+    progress_until_stuck(r->exec);
     assert_int_equal(r->open, 0);
     world_free(w);
 }
@@ -355,9 +355,9 @@ static void a_mismatch_is_reported_before_data_is_touched(void **state)
         rondo_status status = RONDO_SUCCESS;
         theirs.count = 90;
         submit(&w->rank[2], &theirs, 0);
-        turn_until_stuck(w->rank[2].exec);
+        progress_until_stuck(w->rank[2].exec);
         submit(&w->rank[1], &ours, 0);
-        turn_until_stuck(w->rank[1].exec);
+        progress_until_stuck(w->rank[1].exec);
         submit(r, &ours, 0);
         for (int k = 0; k < 10 && status == RONDO_SUCCESS; k++) {
             status = rondo_exec_cpu.progress(r->exec, &moved);

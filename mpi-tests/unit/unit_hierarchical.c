@@ -228,16 +228,16 @@ static void add_calls(struct world *w)
     static const rondo_dtype types[] = { RONDO_FLOAT32, RONDO_INT64, RONDO_FLOAT64, RONDO_UINT8 };
     static const enum rondo_reduce ops[] = { RONDO_REDUCE_SUM, RONDO_REDUCE_MAX, RONDO_REDUCE_PROD,
                                              RONDO_REDUCE_MIN };
-    size_t n = (size_t)w->groups->n, turn = 0;
+    size_t n = (size_t)w->groups->n, number = 0;
     for (size_t t = 0; t < RONDO_COUNTOF(types); t++) {
         size_t line = RONDO_CACHE_LINE / rondo_dtype_size(types[t]), piece = CHUNK_LINES * line,
                loop = piece * n;
         const size_t counts[] = {
             1, line + 1, piece, loop - 1, loop, loop + 1, 2 * loop + piece + 3, 3 * loop
         };
-        for (size_t i = 0; i < RONDO_COUNTOF(counts); i++, turn++) {
-            struct call c = { types[t], ops[turn % RONDO_COUNTOF(ops)], counts[i], turn % 3 == 0, 0 };
-            c.divide = c.reduce == RONDO_REDUCE_SUM && turn % 8 == 0;
+        for (size_t i = 0; i < RONDO_COUNTOF(counts); i++, number++) {
+            struct call c = { types[t], ops[number % RONDO_COUNTOF(ops)], counts[i], number % 3 == 0, 0 };
+            c.divide = c.reduce == RONDO_REDUCE_SUM && number % 8 == 0;
             add_call(w, c);
         }
     }
@@ -293,7 +293,7 @@ static void check(struct rank *r)
 }
 
 /* @return 1: the rank has no calls left, or has failed. */
-static int turn(struct rank *r, int *moved)
+static int rank_step(struct rank *r, int *moved)
 {
     if (r->open == 0 && r->next_call > 0) {
         check(r);
@@ -318,7 +318,7 @@ static void run_interleaved(struct world *w, uint64_t state)
     int n = w->groups->n, done = 0, idle = 0;
     while (done != (1 << n) - 1) {
         int i = (int)draw(&state, (uint64_t)n), moved = 0;
-        done |= turn(&w->rank[i], &moved) << i;
+        done |= rank_step(&w->rank[i], &moved) << i;
         assert_string_equal(w->rank[i].wrong, "");
         idle = moved ? 0 : idle + 1;
         assert_in_range(idle, 0, 2000);
@@ -427,7 +427,7 @@ static void results_have_the_groups_order_of_reduction(void **state)
 static void *thread_main(void *arg)
 {
     struct rank *r = arg;
-    for (int moved = 0; !turn(r, &moved); moved = 0) {
+    for (int moved = 0; !rank_step(r, &moved); moved = 0) {
         if (!moved) {
             sched_yield();
         }
@@ -467,12 +467,12 @@ static void a_rank_that_leaves_in_any_step_has_its_buffers_to_itself(void **stat
         struct world *w = world_new(groups, (enum rondo_reach)(round % 2));
         uint64_t order = seed + (uint64_t)round;
         struct rank *leaver = &w->rank[draw(&order, (uint64_t)groups->n)];
-        int moved = 0, turns = (int)draw(&order, 120);
+        int moved = 0, rounds = (int)draw(&order, 120);
         add_call(w, (struct call){ RONDO_FLOAT32, RONDO_REDUCE_SUM, 1200, round % 4 < 2, 0 });
         for (int i = 0; i < groups->n; i++) {
             submit(&w->rank[i]);
         }
-        for (int i = 0; i < turns; i++) {
+        for (int i = 0; i < rounds; i++) {
             assert_int_equal(rondo_exec_cpu.progress(w->rank[draw(&order, (uint64_t)groups->n)].exec, &moved),
                              RONDO_SUCCESS);
         }

@@ -118,7 +118,7 @@ static void on_all(check_fn *check)
 static void parents_of(struct rondo_layout *layout, int channel, int *parent)
 {
     for (int r = 0; r < layout->nranks; r++) {
-        sim_layout_turn(layout, r);
+        sim_layout_view(layout, r);
         parent[r] = layout->channel[channel].tree.parent;
     }
 }
@@ -157,7 +157,7 @@ static void check_tree(struct rondo_layout *layout)
         parents_of(layout, c, parent);
         for (int r = 0; r < layout->nranks; r++) {
             const struct rondo_tree *tree = &layout->channel[c].tree;
-            sim_layout_turn(layout, r);
+            sim_layout_view(layout, r);
             assert_true(tree->nchildren + (tree->parent >= 0) <=
                         RONDO_TREE_FAN); /* what fits into a step with any root */
             assert_true((tree->root == r) == (tree->parent < 0));
@@ -186,7 +186,7 @@ static void check_pair(struct rondo_layout *layout)
     for (int node = 0, inner_in_both = 0; node < layout->nnodes; node++) {
         int inner[2] = { 0, 0 };
         for (int r = 0; r < layout->nranks; r++) {
-            sim_layout_turn(layout, r);
+            sim_layout_view(layout, r);
             for (int c = 0; c < 2; c++) {
                 const struct rondo_tree *tree = &layout->channel[c].tree;
                 for (int i = 0; i < tree->nchildren; i++) {
@@ -216,7 +216,7 @@ static void check_seats(struct rondo_layout *layout)
                 for (;; hops++) {
                     const struct rondo_tree *tree = &layout->channel[c].tree;
                     int next;
-                    sim_layout_turn(layout, at);
+                    sim_layout_view(layout, at);
                     rondo_seat_of(layout, c, RONDO_ALGO_TREE, RONDO_COLL_BROADCAST, root, &seat);
                     assert_int_equal(seat.index, at);
                     assert_int_equal(seat.root, root);
@@ -263,7 +263,7 @@ static int away(const struct rondo_layout *layout, int peer)
 static void check_nets(struct rondo_layout *layout)
 {
     for (int r = 0; r < layout->nranks; r++) {
-        sim_layout_turn(layout, r);
+        sim_layout_view(layout, r);
         for (int c = 0; c < layout->nchannels; c++) {
             const struct rondo_channel_layout *channel = &layout->channel[c];
             for (int is_send = 0; is_send < 2; is_send++) {
@@ -307,7 +307,7 @@ static void one_node_has_the_double_trees_over_its_ring(void **state)
         struct rondo_layout *layout = sim_layout_nodes(&n, 1, CHANNELS, 1 + draw(1 << 30));
         assert_null(layout->stitch);
         for (int r = 0; r < n; r++) {
-            sim_layout_turn(layout, r);
+            sim_layout_view(layout, r);
             for (int c = 0; c < CHANNELS; c++) {
                 struct rondo_tree tree = layout->channel[c].tree;
                 rondo_tree_fill(layout, c);
@@ -401,7 +401,7 @@ static void gpus_have_chains_and_host_memory_has_binary_trees(void **state)
             peers[r].device = r < gpus ? r % LOCAL : -1;
         }
         lay_two(&layout, peers);
-        sim_layout_turn(&layout, 2);
+        sim_layout_view(&layout, 2);
         assert_int_equal(layout.channel[0].tree.parent, gpus == TWO ? 1 : 3);
         rondo_layout_release(&layout);
     }

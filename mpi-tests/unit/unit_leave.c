@@ -134,7 +134,7 @@ static void submit(struct world *w, int i, enum rondo_coll coll)
 }
 
 /* Make progress until it blocks; errors do not matter. */
-static void turn(struct rank *r)
+static void progress_until_blocked(struct rank *r)
 {
     for (int moved = 1; moved;) {
         moved = 0;
@@ -162,12 +162,12 @@ static void leave_before_the_others_move(enum rondo_reach reach, enum rondo_coll
     }
     for (int i = 0; i < NRANKS; i++) {
         if (i != last) {
-            turn(&w->rank[i]); /* it waits for the last rank's message */
+            progress_until_blocked(&w->rank[i]); /* it waits for the last rank's message */
         }
     }
     leave(&w->rank[leaver]);
     for (int i = 1; i < NRANKS; i++) {
-        turn(&w->rank[(leaver + i) % NRANKS]);
+        progress_until_blocked(&w->rank[(leaver + i) % NRANKS]);
         assert_int_equal(w->rank[(leaver + i) % NRANKS].run.verdict, RONDO_DIRECT);
         assert_int_equal(w->rank[(leaver + i) % NRANKS].open, 1);
         assert_int_equal(*rondo_mailbox_mark(&w->rank[0].mailbox, (leaver + i) % NRANKS), 0);
@@ -199,7 +199,7 @@ static void a_leaving_rank_waits_for_slices_but_not_for_dead_ranks(void **state)
         struct world *w = world_new(RONDO_REACH_MAPPED);
         uint32_t *mark = rondo_mailbox_mark(&w->rank[0].mailbox, 2);
         submit(w, 0, RONDO_COLL_ALL_REDUCE);
-        turn(&w->rank[0]);
+        progress_until_blocked(&w->rank[0]);
         *mark = 1;
         w->rank[0].patience = 5;
         w->rank[0].clears = dies ? NULL : mark;

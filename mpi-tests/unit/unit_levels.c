@@ -371,7 +371,7 @@ static void trees_inside_nodes_follow_the_levels(void **state)
                          least[] = { 2, 2 + 3, 2 + 8, 2 + 18 }; /* the last node has 2, 3 and 5 groups */
         int crossed[RONDO_COUNTOF(sizes)] = { 0 }, depth = 0, parent[N];
         for (int r = 0; r < N; r++) {
-            sim_layout_turn(&job.layout, r);
+            sim_layout_view(&job.layout, r);
             const struct rondo_tree *tree = &job.layout.channel[c].tree;
             parent[r] = tree->parent;
             depth = tree->depth;

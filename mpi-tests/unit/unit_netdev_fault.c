@@ -119,11 +119,11 @@ static void there_is_no_room_before_each_request(void **state)
 }
 
 /* How often the end of each of n messages, which has come, was asked for until it was told: a text. */
-static void turns_until_told(struct pair *pair, int n, char *text)
+static void tests_until_told(struct pair *pair, int n, char *text)
 {
     for (int i = 0; i < n; i++) {
         void *sending, *receiving;
-        int done = 0, turns = 0;
+        int done = 0, tests = 0;
         size_t arrived;
         uint32_t from = 0x1234u + (unsigned)i, to = 0;
         assert_int_equal(pair_receive(pair, &to, sizeof to, 0, NULL, &receiving), RONDO_SUCCESS);
@@ -136,14 +136,14 @@ static void turns_until_told(struct pair *pair, int n, char *text)
             }
             if (!done) {
                 assert_int_equal(pair->net->test(receiving, &done, &arrived), RONDO_SUCCESS);
-                turns++;
+                tests++;
             }
         }
         assert_int_equal(arrived, sizeof to);
         for (done = 0; !done;) {
             assert_int_equal(pair->net->test(sending, &done, NULL), RONDO_SUCCESS);
         }
-        text[i] = (char)('0' + (turns < 70 ? turns : 70));
+        text[i] = (char)('0' + (tests < 70 ? tests : 70));
     }
     text[n] = '\0';
 }
@@ -156,19 +156,19 @@ static void ends_are_told_late_and_out_of_step(void **state)
     (void)state;
     pair_open(&a, net_with("late=9,seed=5"));
     pair_open(&b, a.net);
-    turns_until_told(&a, N, first);
-    turns_until_told(&b, N, second);
+    tests_until_told(&a, N, first);
+    tests_until_told(&b, N, second);
     pair_close(&a);
     pair_close(&b);
     assert_true(strspn(first, "0123456789") == N);
     assert_true(strpbrk(first, "56789") != NULL);
     assert_string_not_equal(first, second); /* comms are out of step */
     pair_open(&a, net_with("late=9,seed=5"));
-    turns_until_told(&a, N, again);
+    tests_until_told(&a, N, again);
     pair_close(&a);
     assert_string_equal(first, again); /* a seed repeats it */
     pair_open(&a, net_with("late=9,seed=6"));
-    turns_until_told(&a, N, other);
+    tests_until_told(&a, N, other);
     pair_close(&a);
     assert_string_not_equal(first, other);
 }

@@ -47,7 +47,7 @@ static void a_sender_never_writes_before_it_is_clear_to_send(void **state)
     (void)state;
     pair_open(&pair, IB);
     fake.writes = 0;
-    for (int i = 0; i < TURNS; i++) {
+    for (int i = 0; i < POLLS; i++) {
         assert_null(give(&pair, 0, 10, 1));
     }
     assert_int_equal(fake.writes, 0);
@@ -109,7 +109,7 @@ static void no_more_clear_to_sends_are_under_way_than_the_queue_has_room_for(voi
     for (int i = 0; i < RONDO_NET_MAX_REQUESTS; i++) {
         assert_int_equal(wait_for(out[i], NULL), RONDO_SUCCESS);
     }
-    for (int i = 0; i < TURNS && (in = receive(&pair, 0, 8, 0)) == NULL; i++) {
+    for (int i = 0; i < POLLS && (in = receive(&pair, 0, 8, 0)) == NULL; i++) {
     }
     assert_non_null(in);
     pair_close(&pair);

@@ -295,10 +295,10 @@ static void a_queue_pair_that_does_not_connect_in_time_is_tried_again(void **sta
     pair_close(&pair);
 }
 
-static rondo_status turn_until_error(struct pair *pair, int turns)
+static rondo_status poll_until_error(struct pair *pair, int polls)
 {
     void *request;
-    for (int i = 0; i < turns; i++) {
+    for (int i = 0; i < polls; i++) {
         RONDO_TRY(dev->isend(pair->send, source, 1, 0, pair->from, &request));
     }
     return RONDO_SUCCESS;
@@ -315,19 +315,19 @@ static void a_link_that_stays_down_ends_the_connection_and_one_that_comes_back_d
     pair_open(&other, ROCE);
     port = rondo_verbs_port_get(IB);
     fake_verbs_event(down);
-    assert_int_equal(turn_until_error(&pair, TURNS), RONDO_SUCCESS); /* within what the NIC tries */
+    assert_int_equal(poll_until_error(&pair, POLLS), RONDO_SUCCESS); /* within what the NIC tries */
     assert_true(port->down_ns != 0);
     port->down_ns -= rondo_verbs_retry_window_ns() - 1000000; /* long ago */
     fake_verbs_event(up);
-    assert_int_equal(turn_until_error(&pair, TURNS), RONDO_SUCCESS);
+    assert_int_equal(poll_until_error(&pair, POLLS), RONDO_SUCCESS);
     assert_true(port->down_ns == 0);
     assert_int_equal(move(&pair, 10), RONDO_SUCCESS);
     fake_verbs_event(down);
-    assert_int_equal(turn_until_error(&pair, TURNS), RONDO_SUCCESS);
+    assert_int_equal(poll_until_error(&pair, POLLS), RONDO_SUCCESS);
     port->down_ns -= rondo_verbs_retry_window_ns();
-    assert_int_equal(turn_until_error(&pair, TURNS), RONDO_REMOTE_ERROR);
+    assert_int_equal(poll_until_error(&pair, POLLS), RONDO_REMOTE_ERROR);
     assert_says("link of fake0:1 has been down");
-    assert_int_equal(turn_until_error(&other, TURNS), RONDO_SUCCESS); /* the other port */
+    assert_int_equal(poll_until_error(&other, POLLS), RONDO_SUCCESS); /* the other port */
     dev->close(other.send);
     dev->close(other.recv);
     pair_close(&pair);

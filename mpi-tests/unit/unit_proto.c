@@ -120,17 +120,17 @@ static void slice_next(const struct transfer *t, int i, struct slice_plan *slice
 }
 
 struct deadline {
-    uint64_t turns;
+    uint64_t rounds;
     time_t end;
 };
 
 /* @return 0: the wait has lasted too long. */
 static int breathe(struct deadline *d, uint64_t r)
 {
-    if (++d->turns % 64 == 0 || r % 8 == 0) {
+    if (++d->rounds % 64 == 0 || r % 8 == 0) {
         sched_yield();
     }
-    if (d->turns % 4096 == 0) {
+    if (d->rounds % 4096 == 0) {
         if (d->end == 0) {
             d->end = time(NULL) + 20;
         }

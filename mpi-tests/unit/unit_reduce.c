@@ -293,7 +293,7 @@ static void all_16_bit_floats_are_exact_with_each_exponent(void **state)
     for (int type = 0; type < RONDO_NUM_DTYPES; type++) {
         for (int op = 0; types[type].kind == SMALL && types[type].bits == 16 && op < 2; op++) {
             for (uint64_t first = 0; first < 65536; first += 4096) {
-                for (int turn = 0; turn < 2; turn++) {
+                for (int round = 0; round < 2; round++) {
                     for (uint64_t i = 0; i < 4096; i++) {
                         pairs[i] = first + i;
                         pairs[4096 + i] = draw() & 0xffff;

@@ -434,13 +434,13 @@ static void order_of_discovery_does_not_matter(void **state)
     (void)state;
     static const char *const busid[] = { "0000:17:00.0", "0000:18:00.0", "0000:19:00.0" };
     uint64_t hash = 0;
-    for (int turn = 0; turn < 3; turn++) {
+    for (int first = 0; first < 3; first++) {
         struct rondo_machine machine;
         machine_new(&machine);
         add_pci(&machine, 0, "0000:05:00.0", RONDO_CLASS_NIC, 0x15b3); /* without a port: removed */
         add_pci(&machine, 0, "0000:06:00.0", 0x068000, 0x8086);        /* a chipset's */
         for (int i = 0; i < 3; i++) {
-            int at = (i + turn) % 3;
+            int at = (i + first) % 3;
             add_gpu(&machine, at == 2, busid[at], 80);
         }
         add(&machine, RONDO_ITEM_CACHE, 1);
@@ -449,7 +449,7 @@ static void order_of_discovery_does_not_matter(void **state)
         assert_int_equal(machine.nitems, 9);
         assert_int_equal(machine.item[1].pci.busid, rondo_busid_parse(busid[0]));
         assert_int_equal(machine.item[4].gpu.dev, 1);
-        assert_true(turn == 0 || rondo_machine_hash(&machine) == hash);
+        assert_true(first == 0 || rondo_machine_hash(&machine) == hash);
         hash = rondo_machine_hash(&machine);
         rondo_machine_release(&machine);
     }

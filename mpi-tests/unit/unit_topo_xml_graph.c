@@ -16,7 +16,7 @@
 #define CHANNEL                                                                            \
     "<channel><net dev=\"0\"/><gpu dev=\"0\" rank=\"0\"/><gpu dev=\"1\" rank=\"1\"/><net " \
     "dev=\"1\"/></channel>\n"
-#define TURNED                                                                             \
+#define REVERSED                                                                           \
     "<channel><net dev=\"1\"/><gpu dev=\"1\" rank=\"1\"/><gpu dev=\"0\" rank=\"0\"/><net " \
     "dev=\"0\"/></channel>\n"
 #define GRAPHS(inner) "<graphs version=\"1\">\n" inner "</graph></graphs>"
@@ -63,7 +63,7 @@ static void graphs_are_read(void **state)
     assert_ok(graphs_parse(
         graphs, &node,
         GRAPHS("<graph id=\"3\" pattern=\"5\"><channel><gpu dev=\"77\"/></channel></graph>\n" GRAPH(0, 4, 2)
-                   REST CHANNEL TURNED "<what/>")));
+                   REST CHANNEL REVERSED "<what/>")));
     const struct rondo_graph *ring = &graphs[RONDO_GRAPH_RING];
     assert_int_equal(graphs[RONDO_GRAPH_TREE].nchannels, 0);
     assert_int_equal(ring->id, RONDO_GRAPH_RING);

@@ -44,7 +44,7 @@ static void lazy_sender_waits_for_its_receiver(void **state)
     struct rondo_link send, recv, again;
     (void)state;
 
-    connect_by_turns(w);
+    ranks_connect(w);
     size_t before = rondo_net_bytes(&w->rank[1].net);
     assert_int_equal(rondo_link_lazy(&w->rank[0].net, &send, 1, 1), RONDO_SUCCESS);
     for (int i = 0; i < 3; i++) {
@@ -64,7 +64,7 @@ static void lazy_sender_waits_for_its_receiver(void **state)
     assert_int_equal(rondo_link_connect_lazy(&w->rank[0].net, &again), RONDO_INTERNAL_ERROR);
     rondo_link_close(&w->rank[0].net, &again);
     rondo_link_close(&w->rank[1].net, &recv);
-    close_by_turns(w);
+    ranks_close(w);
     world_free(w);
 }
 
@@ -112,7 +112,7 @@ static void only_what_is_offered_is_reserved(void **state)
     assert_int_equal(rondo_net_bytes(&r->net), before);
     assert_int_equal(fstat(r->net.arena.fd, &st), 0);
     assert_true((size_t)st.st_blocks * 512 >= before);
-    close_by_turns(w);
+    ranks_close(w);
     world_free(w);
 }
 
@@ -122,15 +122,15 @@ static void hello_names_the_silent_peer(void **state)
     int pending;
     (void)state;
 
-    connect_by_turns(w);
+    ranks_connect(w);
     /* Rank 2 says nothing: 0 and 1 finish what lies between them and wait for it. */
-    for (int turn = 0; turn < 4; turn++) {
+    for (int round = 0; round < 4; round++) {
         assert_int_equal(rank_hello(&w->rank[0], &pending), RONDO_IN_PROGRESS);
-        assert_int_equal(turn == 0 || pending == 2, 1);
+        assert_int_equal(round == 0 || pending == 2, 1);
         assert_int_equal(rank_hello(&w->rank[1], &pending), RONDO_IN_PROGRESS);
     }
     assert_int_equal(pending, 2);
-    for (int turn = 0; turn < 3; turn++) {
+    for (int round = 0; round < 3; round++) {
         for (int i = 2; i >= 0; i--) {
             rank_hello(&w->rank[i], &pending);
         }
@@ -146,7 +146,7 @@ static void hello_names_the_silent_peer(void **state)
             assert_int_equal(conn->head->head, 1);
         }
     }
-    close_by_turns(w);
+    ranks_close(w);
     world_free(w);
 }
 
@@ -225,7 +225,7 @@ static void the_log_names_each_connection_and_each_error_once(void **state)
 
     dup2(fileno(file), 2);
     rondo_log_mask = RONDO_LOG_INFO | RONDO_SUBSYS_P2P << 8;
-    connect_by_turns(w);
+    ranks_connect(w);
     rondo_link_lazy(&w->rank[2].net, &lazy, 1, 0);
     rondo_link_connect_lazy(&w->rank[2].net, &lazy);
     rondo_link_close(&w->rank[2].net, &lazy);
@@ -248,7 +248,7 @@ static void the_log_names_each_connection_and_each_error_once(void **state)
     assert_int_equal(count_matches(file, "Channel"), 2 * 2 * (3 + 4) + 1);
     assert_int_equal(count_matches(file, "no transport found"), 1);
     fclose(file);
-    close_by_turns(w);
+    ranks_close(w);
     world_free(w);
 }
 

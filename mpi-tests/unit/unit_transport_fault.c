@@ -83,7 +83,7 @@ static void hostile_records_are_refused(void **state)
         }
     }
     rondo_log_mask = mask;
-    close_by_turns(w);
+    ranks_close(w);
     world_free(w);
 }
 
@@ -118,7 +118,7 @@ static void foreign_arenas_are_refused(void **state)
     }
     rondo_shm_close(&peer);
     rondo_log_mask = mask;
-    close_by_turns(w);
+    ranks_close(w);
     world_free(w);
 }
 
@@ -132,7 +132,7 @@ static void random_records_never_point_outside(void **state)
 
     print_message("seed %u\n", seed);
     rondo_log_mask = RONDO_LOG_NONE;
-    connect_by_turns(w);
+    ranks_connect(w);
     for (int i = 0; i < 20000; i++) {
         struct rank *r = &w->rank[0];
         struct end *end = &r->ends[rand_r(&seed) % (unsigned)r->nends];
@@ -146,7 +146,7 @@ static void random_records_never_point_outside(void **state)
     }
     assert_in_range(accepted, 1000, 19000);
     rondo_log_mask = mask;
-    close_by_turns(w);
+    ranks_close(w);
     world_free(w);
 }
 
@@ -211,7 +211,7 @@ static void a_hundred_lives_leave_nothing(void **state)
         for (int cycle = 0; cycle < 100; cycle++) {
             struct world *w = world_new(3, modes[m], 128);
             if (cycle % 4 == 0) {
-                connect_by_turns(w);
+                ranks_connect(w);
                 struct resources open = resources_now();
                 assert_int_equal(open.names, before.names); /* settled */
                 assert_int_equal(open.held.fds - before.held.fds, 3);
@@ -231,7 +231,7 @@ static void a_hundred_lives_leave_nothing(void **state)
                     memset(&w->rank[1], 0, sizeof(w->rank[1]));
                 }
             }
-            close_by_turns(w);
+            ranks_close(w);
             world_free(w);
         }
         assert_resources(before);

@@ -12,7 +12,7 @@ enum {
     READ = 1 << RONDO_GDR_READ,
     FLUSH = 1 << RONDO_GDR_FLUSH,
     OWN = 1 << RONDO_GDR_OWN,
-    FORTUNE = 200 /* more than a life has turns */
+    FORTUNE = 200 /* more rounds than a life takes */
 };
 
 /* What the topology says of the NIC, by rank. */
@@ -140,27 +140,27 @@ static struct end *ring_end(struct world *w, int rank, int is_send)
 }
 
 /* Two ranks in this thread, past the hello. */
-static struct world *two_by_turns(uint32_t bits)
+static struct world *two_connected(uint32_t bits)
 {
     struct world *w = gdr_new(2, bits, bits);
     int pending, open = 1;
-    connect_by_turns(w);
-    for (int turn = 0; open && turn < FORTUNE; turn++) {
+    ranks_connect(w);
+    for (int round = 0; open && round < FORTUNE; round++) {
         open = 0;
         for (int i = 0; i < 2; i++) {
             open |= rank_hello(&w->rank[i], &pending) == RONDO_IN_PROGRESS;
-            rank_turn(&w->rank[i]);
+            rank_progress(&w->rank[i]);
         }
     }
     assert_false(open);
     return w;
 }
 
-static void several_turns(struct world *w)
+static void progress_both(struct world *w)
 {
-    for (int turn = 0; turn < 20; turn++) {
-        rank_turn(&w->rank[0]);
-        rank_turn(&w->rank[1]);
+    for (int round = 0; round < 20; round++) {
+        rank_progress(&w->rank[0]);
+        rank_progress(&w->rank[1]);
     }
 }
 
@@ -168,16 +168,16 @@ static void several_turns(struct world *w)
 static void post(struct world *w, struct end *from, int slices)
 {
     for (int i = 0; i < slices; i++) {
-        assert_int_equal(stream_turn(&w->rank[0], from), 1);
+        assert_int_equal(stream_slice(&w->rank[0], from), 1);
     }
-    for (int turn = 0; turn < 20; turn++) {
-        rank_turn(&w->rank[0]);
+    for (int round = 0; round < 20; round++) {
+        rank_progress(&w->rank[0]);
     }
 }
 
 static void slices_that_came_together_are_flushed_once_before_they_are_told(void **state)
 {
-    struct world *w = two_by_turns(READ | WRITE | FLUSH);
+    struct world *w = two_connected(READ | WRITE | FLUSH);
     struct end *from = ring_end(w, 0, 1), *to = ring_end(w, 1, 0);
     const struct rondo_verbs_comm *comm = ((const struct rondo_net_end *)to->link.state)->comm;
     int reads = fake.reads;
@@ -186,22 +186,22 @@ static void slices_that_came_together_are_flushed_once_before_they_are_told(void
     assert_int_equal(gdr_of(to)->flushes, 0); /* of the hello, which has no bytes */
     fake.hold_qpn = comm->flush_qp->qp_num;
     post(w, from, 3);
-    several_turns(w);
+    progress_both(w);
     assert_int_equal(fake.reads, reads + 1);
     assert_int_equal(to->link.tail->tail, 1); /* what came is not told */
     post(w, from, 2);                         /* and what comes meanwhile waits for the next flush */
-    several_turns(w);
+    progress_both(w);
     assert_int_equal(fake.reads, reads + 1);
     fake.hold_qpn = 0;
-    several_turns(w);
+    progress_both(w);
     assert_int_equal(fake.reads, reads + 2);
     assert_int_equal(gdr_of(to)->flushes, 2);
     assert_int_equal(to->link.tail->tail, 6);
     for (int i = 0; i < 5; i++) {
-        assert_int_equal(stream_turn(&w->rank[1], to), 1);
+        assert_int_equal(stream_slice(&w->rank[1], to), 1);
     }
-    several_turns(w);
-    gpus_close_by_turns(w);
+    progress_both(w);
+    ranks_close_gpus(w);
     all_is_given_back();
 }
 
@@ -209,37 +209,37 @@ static void slices_that_came_together_are_flushed_once_before_they_are_told(void
  * who waits for more fails. */
 static void slices_that_came_outlive_their_sender(void **state)
 {
-    struct world *w = two_by_turns(READ | WRITE | FLUSH);
+    struct world *w = two_connected(READ | WRITE | FLUSH);
     struct end *from = ring_end(w, 0, 1), *to = ring_end(w, 1, 0);
     const struct rondo_verbs_comm *comm = ((const struct rondo_net_end *)to->link.state)->comm;
     uint32_t mask = rondo_log_mask;
     int moved;
     (void)state;
     post(w, from, 1);
-    several_turns(w);
+    progress_both(w);
     post(w, from, 2);
-    assert_int_equal(stream_turn(&w->rank[1], to),
-                     1); /* its slot is asked for at the next turn, with nobody there */
+    assert_int_equal(stream_slice(&w->rank[1], to),
+                     1); /* its slot is asked for at the next progress, with nobody there */
     rank_close(&w->rank[0]);
     fake.hold_qpn = comm->flush_qp->qp_num;
     to->link.conn.wanted = 1;
-    for (int turn = 0; turn < 20; turn++) {
-        rank_turn(&w->rank[1]); /* no error before the flush, whatever is known of the peer */
+    for (int round = 0; round < 20; round++) {
+        rank_progress(&w->rank[1]); /* no error before the flush, whatever is known of the peer */
         assert_int_equal(to->link.tail->tail, 2);
     }
     assert_true(comm->gone);
     fake.hold_qpn = 0;
     to->link.conn.wanted = 0;
-    for (int turn = 0; turn < 20; turn++) {
-        rank_turn(&w->rank[1]);
+    for (int round = 0; round < 20; round++) {
+        rank_progress(&w->rank[1]);
     }
     assert_int_equal(to->link.tail->tail, 4);
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(stream_turn(&w->rank[1], to), 1);
+        assert_int_equal(stream_slice(&w->rank[1], to), 1);
     }
-    rank_turn(&w->rank[1]);
+    rank_progress(&w->rank[1]);
     rondo_log_mask = RONDO_LOG_NONE;
-    assert_int_equal(stream_turn(&w->rank[1], to), 0); /* wants more */
+    assert_int_equal(stream_slice(&w->rank[1], to), 0); /* wants more */
     assert_int_equal(rondo_net_progress(&w->rank[1].net, &moved), RONDO_REMOTE_ERROR);
     rondo_log_mask = mask;
     rank_close(&w->rank[1]);
@@ -256,17 +256,17 @@ static uint64_t flushes_of(uint32_t bits, const char *parameter)
     if (parameter != NULL) {
         set(parameter, "1");
     }
-    w = two_by_turns(bits);
+    w = two_connected(bits);
     from = ring_end(w, 0, 1);
     to = ring_end(w, 1, 0);
     for (int i = 0; i < 10; i++) {
         post(w, from, 1);
-        several_turns(w);
-        assert_int_equal(stream_turn(&w->rank[1], to), 1);
-        several_turns(w);
+        progress_both(w);
+        assert_int_equal(stream_slice(&w->rank[1], to), 1);
+        progress_both(w);
     }
     flushes = gdr_of(to)->flushes;
-    gpus_close_by_turns(w);
+    ranks_close_gpus(w);
     all_is_given_back();
     if (parameter != NULL) {
         set(parameter, NULL);
@@ -360,7 +360,7 @@ static struct world *reading_and_writing(void) { return gdr_new(2, READ | WRITE,
 static void calls_of_the_driver_that_fail_leave_nothing(void **state)
 {
     (void)state;
-    fail_each_call(reading_and_writing, try_to_connect, gpus_close_by_turns);
+    fail_each_call(reading_and_writing, try_to_connect, ranks_close_gpus);
 }
 
 /* ---- registration by itself ---- */
@@ -403,7 +403,7 @@ static void the_module_is_tried_after_dma_buf(void **state)
         assert_int_equal(asked.kinds[asked.n - 1], asked.n == 1 ? RONDO_NET_DMABUF : RONDO_NET_CUDA);
         assert_int_equal(owner.no_gdr, takes[i] == 0);
         rondo_net_gdr_close(&owner);
-        gpus_close_by_turns(w);
+        ranks_close_gpus(w);
         check_nothing_left();
     }
 }
@@ -435,7 +435,7 @@ static void lazy_links_go_by_the_gpus_own_nic(void **state)
         RONDO_SUCCESS);
     assert_string_equal(((struct rondo_net_end *)link.state)->via, "NET/verbs/fake0:1");
     rondo_link_close(&w->rank[0].net, &link);
-    gpus_close_by_turns(w);
+    ranks_close_gpus(w);
     all_is_given_back();
     set("RONDO_IB_HCA", "=fake0:2");
 }

@@ -48,8 +48,8 @@ static void late_and_full_devices_change_nothing(void **state)
     set("RONDO_NET_FAULT", NULL);
 }
 
-/* Turn until an error. */
-static rondo_status turn_to_error(struct rank *r, struct rondo_conn *conn)
+/* Make progress until an error. */
+static rondo_status progress_until_error(struct rank *r, struct rondo_conn *conn)
 {
     int64_t late = rondo_now_ns() + deadline_ns;
     rondo_status status = RONDO_SUCCESS;
@@ -86,8 +86,8 @@ static void pass_outside(struct world *w, struct end *from, struct end *to, unsi
     while (__atomic_load_n(&recv->tail->tail, __ATOMIC_ACQUIRE) <= recv->step ||
            send->head->head < send->step) {
         recv->wanted = recv->tail->tail <= recv->step;
-        rank_turn(&w->rank[0]);
-        rank_turn(&w->rank[1]);
+        rank_progress(&w->rank[0]);
+        rank_progress(&w->rank[1]);
         assert_true(rondo_now_ns() < late);
     }
     assert_ptr_equal(recv->outside[slot], came + 3);
@@ -133,9 +133,10 @@ static void a_peer_that_left_is_a_fault_once_it_is_waited_for(void **state)
         assert_int_equal(rondo_net_progress(&r->net, &moved), RONDO_SUCCESS);
     }
     rondo_log_mask = RONDO_LOG_NONE;
-    assert_int_equal(turn_to_error(r, &first_end(r, 0)->link.conn), RONDO_REMOTE_ERROR);
+    assert_int_equal(progress_until_error(r, &first_end(r, 0)->link.conn), RONDO_REMOTE_ERROR);
     assert_says("rank 1");
-    assert_int_equal(turn_to_error(r, &first_end(r, 0)->link.conn), RONDO_REMOTE_ERROR); /* and stays one */
+    assert_int_equal(progress_until_error(r, &first_end(r, 0)->link.conn),
+                     RONDO_REMOTE_ERROR); /* and stays one */
     rank_close(r);
     world_free(w);
 }
@@ -151,7 +152,7 @@ static void a_message_that_is_no_slice_is_refused(void **state)
     __atomic_store_n(&send->tail->tail, ++send->step, __ATOMIC_RELEASE);
     rank_flush(&w->rank[0]);
     rondo_log_mask = RONDO_LOG_NONE;
-    assert_int_equal(turn_to_error(&w->rank[1], recv), RONDO_REMOTE_ERROR);
+    assert_int_equal(progress_until_error(&w->rank[1], recv), RONDO_REMOTE_ERROR);
     assert_says("is invalid");
     for (int i = 0; i < 2; i++) {
         rank_close(&w->rank[i]);
@@ -172,7 +173,7 @@ static void a_device_that_dies_fails_its_sender(void **state)
     w = two_apart(256);
     end = first_end(&w->rank[0], 1);
     rondo_log_mask = RONDO_LOG_NONE;
-    assert_int_equal(stream_turn(&w->rank[0], end), 1);
+    assert_int_equal(stream_slice(&w->rank[0], end), 1);
     assert_int_equal(rondo_net_progress(&w->rank[0].net, &moved), RONDO_REMOTE_ERROR);
     for (int i = 0; i < 2; i++) {
         rank_close(&w->rank[i]);

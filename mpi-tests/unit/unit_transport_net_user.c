@@ -98,10 +98,10 @@ static void offer(struct pair *p, size_t i, uint32_t ahead)
     conn->into_ahead = ahead;
 }
 
-static void turns(struct pair *p)
+static void progress_both(struct pair *p)
 {
-    rank_turn(&p->w->rank[0]);
-    rank_turn(&p->w->rank[1]);
+    rank_progress(&p->w->rank[0]);
+    rank_progress(&p->w->rank[1]);
 }
 
 /* Until it is there. It is copied to its place if it came to a slot. @return 1: it came to its place */
@@ -113,7 +113,7 @@ static int take(struct pair *p, size_t i, size_t bytes, uint32_t call)
     int64_t late = rondo_now_ns() + deadline_ns;
     while (__atomic_load_n(&conn->tail->tail, __ATOMIC_ACQUIRE) <= conn->step) {
         conn->wanted = 1;
-        turns(p);
+        progress_both(p);
         assert_true(rondo_now_ns() < late);
     }
     int placed = conn->outside[slot] != NULL;
@@ -187,7 +187,7 @@ static void a_block_is_posted_ahead(void **state)
     uint64_t sends = counts(p.to)->sends;
     offer(&p, 0, (BLOCK - 2) * SLICE + LAST);
     p.to->link.conn.wanted = 1;
-    turns(&p);
+    progress_both(&p);
     assert_int_equal(counts(p.to)->sends - sends, BLOCK);
     memset(p.target, 0, MOST * SLICE);
     for (size_t i = 0; i < BLOCK; i++) {
@@ -252,7 +252,7 @@ static void freed_memory_is_registered_no_longer(void **state)
                          asked + 2); /* once; and what comes to lie at the same address is another region */
         assert_int_equal(rondo_heap_free(p.source), RONDO_SUCCESS);
         assert_int_equal(rondo_heap_free(p.target), RONDO_SUCCESS);
-        turns(&p);
+        progress_both(&p);
         assert_int_equal(fake.live[FAKE_MR], mrs);
         p.source = memory_new(1);
         p.target = memory_new(1);
@@ -310,7 +310,7 @@ static void a_revoked_place_is_not_written(void **state)
     pass(&p, 0, 2 * RONDO_SLOTS);
     offer(&p, 0, 0);
     p.to->link.conn.wanted = 1;
-    turns(&p);
+    progress_both(&p);
     memset(p.target, 0xee, MOST * SLICE);
     rondo_net_revoke(&p.w->rank[1].net);
     rondo_log_mask = RONDO_LOG_NONE;
@@ -348,21 +348,21 @@ static void slices_of_calls_to_come_hold_up_nobody_and_are_kept(void **state)
     int moved;
     (void)state;
     for (int i = 0; i < 3; i++) { /* the first is taken while the peer is there */
-        assert_int_equal(stream_turn(&w->rank[0], from), 1);
+        assert_int_equal(stream_slice(&w->rank[0], from), 1);
         rank_flush(&w->rank[0]);
-        for (int turn = 0; i == 0 && turn < 2; turn++) {
-            rank_turn(&w->rank[1]);
-            assert_int_equal(stream_turn(&w->rank[1], to), turn);
+        for (int round = 0; i == 0 && round < 2; round++) {
+            rank_progress(&w->rank[1]);
+            assert_int_equal(stream_slice(&w->rank[1], to), round);
         }
     }
-    rank_close(&w->rank[0]); /* its slot is asked for at the next turn, with nobody there */
+    rank_close(&w->rank[0]); /* its slot is asked for at the next progress, with nobody there */
     for (int i = 1; i < 3; i++) {
-        assert_int_equal(stream_turn(&w->rank[1], to), 0);
+        assert_int_equal(stream_slice(&w->rank[1], to), 0);
         rank_flush(&w->rank[1]);
-        assert_int_equal(stream_turn(&w->rank[1], to), 1);
+        assert_int_equal(stream_slice(&w->rank[1], to), 1);
         rank_flush(&w->rank[1]);
     }
-    assert_int_equal(stream_turn(&w->rank[1], to), 0); /* wants more */
+    assert_int_equal(stream_slice(&w->rank[1], to), 0); /* wants more */
     rondo_log_mask = RONDO_LOG_NONE;
     assert_int_equal(rondo_net_progress(&w->rank[1].net, &moved), RONDO_REMOTE_ERROR);
     rondo_log_mask = mask;

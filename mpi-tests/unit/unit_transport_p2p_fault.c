@@ -70,7 +70,7 @@ static void words_that_are_not_there_break_a_pair(void **state)
     offer_and_connect(w);
     check_fallback(w, 0, 2);
     rondo_log_mask = mask;
-    gpus_close_by_turns(w);
+    ranks_close_gpus(w);
     check_nothing_left();
 }
 
@@ -98,7 +98,7 @@ static void writes_that_get_lost_break_a_pair(void **state)
     offer_and_connect(w);
     check_fallback(w, 0, 1);
     rondo_log_mask = mask;
-    gpus_close_by_turns(w);
+    ranks_close_gpus(w);
     check_nothing_left();
 }
 
@@ -127,7 +127,7 @@ static void the_warning_names_the_pair_and_the_cause(void **state)
     assert_non_null(strstr(text, "its record names memory that this process does not have"));
     assert_non_null(strstr(text, "ACS"));
     assert_non_null(strstr(text, "iommu=pt"));
-    gpus_close_by_turns(w);
+    ranks_close_gpus(w);
     check_nothing_left();
 }
 
@@ -157,7 +157,7 @@ static void a_pair_that_hangs_breaks_in_time(void **state)
     }
     offer_and_connect(w);
     check_fallback(w, 0, 1);
-    gpus_close_by_turns(w);
+    ranks_close_gpus(w);
     rondo_log_mask = mask;
     /* What rank 0's copies may still touch: its block and its pinned words, and what it had open of rank 1.
      */
@@ -198,7 +198,7 @@ static void hostile_records_are_refused(void **state)
         struct world *w = gpus_new(2, 2, k ? RONDO_P2P_MODE_READ : RONDO_P2P_MODE_WRITE, 0);
         uint32_t mask = rondo_log_mask;
         uint64_t word[RONDO_CONNECT_DATA / 8];
-        open_by_turns(w);
+        ranks_open(w);
         CHECK_OK(rank_offer(w, 0));
         CHECK_OK(rank_offer(w, 1));
         rondo_log_mask = RONDO_LOG_NONE;
@@ -227,7 +227,7 @@ static void hostile_records_are_refused(void **state)
             }
         }
         rondo_log_mask = mask;
-        gpus_close_by_turns(w);
+        ranks_close_gpus(w);
         check_nothing_left();
     }
 }
@@ -241,7 +241,7 @@ static void random_records_never_point_outside(void **state)
     int accepted = 0;
     (void)state;
     print_message("seed %u\n", seed);
-    open_by_turns(w);
+    ranks_open(w);
     CHECK_OK(rank_offer(w, 0));
     CHECK_OK(rank_offer(w, 1));
     rondo_log_mask = RONDO_LOG_NONE;
@@ -255,7 +255,7 @@ static void random_records_never_point_outside(void **state)
     }
     assert_in_range(accepted, 200, 1999);
     rondo_log_mask = mask;
-    gpus_close_by_turns(w);
+    ranks_close_gpus(w);
     check_nothing_left();
 }
 
@@ -268,7 +268,7 @@ static void links_over_the_announced_number_are_refused(void **state)
     rondo_status status = RONDO_SUCCESS;
     int n = 0;
     (void)state;
-    open_by_turns(w);
+    ranks_open(w);
     rondo_log_mask = RONDO_LOG_NONE;
     while (status == RONDO_SUCCESS && n < 100) {
         status = rondo_link_offer(&w->rank[0].net, &link, 1, 0, 1, ALL_PROTOS, NULL, &record);
@@ -278,14 +278,14 @@ static void links_over_the_announced_number_are_refused(void **state)
     assert_int_equal(status, RONDO_INTERNAL_ERROR);
     assert_int_equal(n, MAX_LINKS + 2 * 2);
     rondo_log_mask = mask;
-    gpus_close_by_turns(w);
+    ranks_close_gpus(w);
     check_nothing_left();
 }
 
 /* ---- each call of the driver fails in turn ---- */
 
-/* The driver's streams copy in threads of their own: how many turns that takes, nobody knows. */
-static rondo_status hello_by_turns(struct world *w)
+/* The driver's streams copy in threads of their own: nobody knows how many rounds that takes. */
+static rondo_status ranks_hello(struct world *w)
 {
     int64_t late = rondo_now_ns() + deadline_ns;
     int pending, open = 1;
@@ -304,7 +304,7 @@ static rondo_status hello_by_turns(struct world *w)
     return RONDO_SUCCESS;
 }
 
-static rondo_status live_by_turns(struct world *w, int *opened)
+static rondo_status ranks_live(struct world *w, int *opened)
 {
     for (int i = 0; i < w->nranks; i++) {
         RONDO_TRY(rank_open(w, i, MAX_LINKS));
@@ -326,7 +326,7 @@ static rondo_status live_by_turns(struct world *w, int *opened)
     for (int i = 0; i < w->nranks; i++) {
         RONDO_TRY(rank_connect(w, i));
     }
-    return hello_by_turns(w);
+    return ranks_hello(w);
 }
 
 /* A whole life in which the call number fail_at fails. */
@@ -339,7 +339,7 @@ static rondo_status life(int fail_at, enum rondo_p2p_mode way, int no_vmm)
     watch();
     driver.calls = 0;
     driver.fail_at = fail_at;
-    status = live_by_turns(w, &opened);
+    status = ranks_live(w, &opened);
     driver.fail_at = 0;
     for (int i = 0; i < opened; i++) {
         rank_close(&w->rank[i]);

@@ -26,15 +26,15 @@ static void rank_1_goes_on(struct rank *r)
     }
 }
 
-/* Posts slices, or only takes turns, until one of them fails. */
-static rondo_status turn_until_error(struct rank *r, int posts)
+/* Posts slices, or only makes progress, until one of them fails. */
+static rondo_status progress_until_error(struct rank *r, int posts)
 {
     int64_t late = rondo_now_ns() + deadline_ns;
     rondo_status status = RONDO_SUCCESS;
     while (status == RONDO_SUCCESS) {
         int moved = 0;
         for (int i = 0; posts && i < r->nends; i++) {
-            (void)stream_turn(r, &r->ends[i]);
+            (void)stream_slice(r, &r->ends[i]);
         }
         status = rondo_net_progress(&r->net, &moved);
         CHECK(rondo_now_ns() < late);
@@ -90,7 +90,7 @@ static void body_relay_dies(struct world *w, struct rank *r)
         __atomic_store_n(&past, 1, __ATOMIC_RELEASE); /* the barrier: who dies in it can never leave it */
         pause();
     }
-    CHECK(turn_until_error(r, 1) == RONDO_REMOTE_ERROR);
+    CHECK(progress_until_error(r, 1) == RONDO_REMOTE_ERROR);
     CHECK(strstr(rondo_error_text(), "through the GPU of rank 0: its process, ") != NULL);
     CHECK(strstr(rondo_error_text(), "RONDO_PXN_DISABLE") != NULL);
     rank_close(r);
@@ -182,7 +182,7 @@ static void body_sender_aborts(struct world *w, struct rank *r)
         struct end *end = &r->ends[i];
         if (r->net.rank == 2) {
             for (int k = 0; k < RONDO_SLOTS; k++) {
-                CHECK(stream_turn(r, end));
+                CHECK(stream_slice(r, end));
             }
             rondo_link_close(&r->net, &end->link);
         } else if (is_of_rank_1(r, end)) {
@@ -202,7 +202,7 @@ static void body_error(struct world *w, struct rank *r)
 {
     (void)w;
     if (r->net.rank != RELAY && r->net.rank != TO) {
-        CHECK(turn_until_error(r, 1) == RONDO_REMOTE_ERROR);
+        CHECK(progress_until_error(r, 1) == RONDO_REMOTE_ERROR);
         CHECK(strstr(rondo_error_text(), "through the GPU of rank 0: ") != NULL &&
               strstr(rondo_error_text(), "by RONDO_NET_FAULT") != NULL);
     }
@@ -236,7 +236,7 @@ static void post_nonsense(struct rank *r)
     }
     __atomic_store_n(&conn->tail->tail, conn->step + (scribble == TAIL ? RONDO_SLOTS + 1 : 1),
                      __ATOMIC_RELEASE);
-    (void)turn_until_error(r, 0);
+    (void)progress_until_error(r, 0);
     CHECK(strstr(rondo_error_text(), "is damaged") != NULL);
 }
 
@@ -313,7 +313,7 @@ static void set_offsets(struct rondo_pxn_header *header, uint64_t offset)
 /* What no relay has written: the relay's thread is there, and nobody uses it. */
 static void damage(struct world *w, struct rank *r)
 {
-    static int turn;
+    static int lives;
     ways_and_relays(w, r);
     if (r->net.rank == RELAY) {
         struct rondo_net_state *state = rondo_transport_state(&r->net, &rondo_transport_net);
@@ -321,7 +321,7 @@ static void damage(struct world *w, struct rank *r)
         CHECK(state->pxn->relay != NULL);
         CHECK_OK(rondo_shm_open(&shm, &shared->relay[RELAY]));
         struct rondo_pxn_header *header = (struct rondo_pxn_header *)(void *)shm.base;
-        switch (turn++) {
+        switch (lives++) {
         case 0: header->magic++; break;
         case 1: header->ncells = 1 << 20; break;
         case 2: header->bytes++; break;
@@ -329,7 +329,7 @@ static void damage(struct world *w, struct rank *r)
         case 4: set_offsets(header, 0); break;
         default:
             for (int i = 0; i < CELLS; i++) {
-                header->cell[i].offset = turn == 6 ? shm.size : header->cell[i].offset + 1;
+                header->cell[i].offset = lives == 6 ? shm.size : header->cell[i].offset + 1;
                 header->cell[i].slots = header->block.bytes;
             }
         }
@@ -383,7 +383,7 @@ static struct world *threads_new(void) { return pxn_new(0); }
 
 static void close_all(struct world *w)
 {
-    close_by_turns(w);
+    ranks_close(w);
     pxn_free(w);
 }
 

@@ -141,7 +141,7 @@ static void layout_and_seats_have_the_same_trees(void **state)
         struct rondo_layout *layout = sim_layout_new(n, 3, n);
         const struct rondo_ring *order = &layout->channel[0].ring;
         for (int rank = 0; rank < n; rank++) {
-            sim_layout_turn(layout, rank);
+            sim_layout_view(layout, rank);
             for (int c = 0; c < layout->nchannels; c++) {
                 const struct rondo_tree *tree = &layout->channel[c].tree;
                 struct rondo_seat seat;
@@ -171,7 +171,7 @@ static void seats_have_the_positions_of_their_seating(void **state)
     assert_true(
         memcmp(layout->channel[0].ring.rank_at, layout->channel[1].ring.rank_at, 11 * sizeof(int32_t)) != 0);
     for (int rank = 0; rank < 11; rank++) {
-        sim_layout_turn(layout, rank);
+        sim_layout_view(layout, rank);
         rondo_seat_of(layout, 1, RONDO_ALGO_RING, RONDO_COLL_BROADCAST, 4, &seat);
         assert_int_equal(seat.index, layout->channel[1].ring.index_of[rank]);
         assert_int_equal(seat.root, layout->channel[1].ring.index_of[4]);

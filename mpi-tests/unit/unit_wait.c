@@ -45,7 +45,7 @@ int nanosleep(const struct timespec *request, struct timespec *left)
 /* What the waits of a test see. */
 static struct {
     int checks, check_fails_at;
-    int turns, idle_turns, first_idle, moves;
+    int runs, idle_runs, first_idle, moves;
     rondo_status hook_status;
     int warnings, lates;
     int64_t waited_ns;
@@ -67,19 +67,19 @@ static rondo_status report(void *arg, int late, int64_t waited_ns)
     return late ? seen.report_status : RONDO_INTERNAL_ERROR; /* used only when late */
 }
 
-static rondo_status turn(void *arg, int *moved)
+static rondo_status hook(void *arg, int *moved)
 {
     (void)arg;
-    seen.turns++;
+    seen.runs++;
     *moved |= seen.moves;
     return seen.hook_status;
 }
 
-static rondo_status idle_turn(void *arg, int *moved)
+static rondo_status idle_hook(void *arg, int *moved)
 {
     const struct rondo_wait *wait = arg;
     (void)moved;
-    seen.first_idle = seen.idle_turns++ == 0 ? (int)wait->turns : seen.first_idle;
+    seen.first_idle = seen.idle_runs++ == 0 ? (int)wait->rounds : seen.first_idle;
     return RONDO_SUCCESS;
 }
 
@@ -96,42 +96,42 @@ static int reset(void **state)
     yields = sleeps = clock_looks = 0;
     least_sleep = longest_sleep = last_sleep = 0;
     progress = (struct rondo_progress){ .nhooks = 0 };
-    rondo_progress_add(&progress, (struct rondo_hook){ "net", turn, NULL, 0 });
-    rondo_progress_add(&progress, (struct rondo_hook){ "mpi", idle_turn, &wait, 1 });
+    rondo_progress_add(&progress, (struct rondo_hook){ "net", hook, NULL, 0 });
+    rondo_progress_add(&progress, (struct rondo_hook){ "mpi", idle_hook, &wait, 1 });
     policy =
         (struct rondo_wait_policy){ .spins = 0, .progress = &progress, .check = check, .report = report };
     rondo_wait_begin(&wait, &policy);
     return 0;
 }
 
-static void turns(int n)
+static void rounds(int n)
 {
     for (int i = 0; i < n; i++) {
         assert_int_equal(rondo_wait_once(&wait), RONDO_SUCCESS);
     }
 }
 
-static void spinning_checks_every_128_turns_and_does_not_yield(void **state)
+static void spinning_checks_every_128_rounds_and_does_not_yield(void **state)
 {
     int looks = clock_looks;
     (void)state;
     policy.spins = 100000;
     rondo_wait_begin(&wait, &policy);
-    turns(1280);
+    rounds(1280);
     assert_int_equal(seen.checks, 10);
-    assert_int_equal(seen.turns, 10);
+    assert_int_equal(seen.runs, 10);
     assert_int_equal(clock_looks - looks, 10);
     assert_int_equal(yields, 0);
 }
 
-static void without_spins_each_turn_checks_and_yields(void **state)
+static void without_spins_each_round_checks_and_yields(void **state)
 {
     int looks = clock_looks;
     (void)state;
-    turns(1600);
+    rounds(1600);
     assert_int_equal(seen.checks, 1600);
     assert_int_equal(yields, 1600);
-    assert_int_equal(seen.turns, 100);
+    assert_int_equal(seen.runs, 100);
     assert_int_equal(clock_looks - looks, 100);
     assert_int_equal(sleeps, 0);
 }
@@ -141,9 +141,9 @@ static void spins_end_in_yields(void **state)
     (void)state;
     policy.spins = 256;
     rondo_wait_begin(&wait, &policy);
-    turns(255);
+    rounds(255);
     assert_int_equal(yields, 0);
-    turns(100);
+    rounds(100);
     assert_int_equal(yields, 100);
 }
 
@@ -152,7 +152,7 @@ static void waits_that_yield_at_once(int n)
     for (int i = 0; i < n; i++) {
         int before = yields;
         rondo_wait_begin(&wait, &policy);
-        turns(1);
+        rounds(1);
         assert_int_equal(yields - before, 1);
     }
 }
@@ -161,7 +161,7 @@ static void a_wait_that_spins(void)
 {
     int before = yields;
     rondo_wait_begin(&wait, &policy);
-    turns(63);
+    rounds(63);
     assert_int_equal(yields - before, 0);
 }
 
@@ -174,16 +174,16 @@ static void a_long_yield_suspends_spinning(void **state)
     policy.spins = 64;
     policy.oversubscription = &oversubscription;
     rondo_wait_begin(&wait, &policy);
-    turns(100);
+    rounds(100);
     assert_int_equal(oversubscription.waits, 0); /* short yields do not count */
     yield_ns = 50000;
-    turns(1);
+    rounds(1);
     assert_int_equal(oversubscription.waits, 16);
     yield_ns = 300;
     waits_that_yield_at_once(16);
     a_wait_that_spins();
     yield_ns = 50000;
-    turns(10); /* a second wait, once */
+    rounds(10); /* a second wait, once */
     assert_int_equal(oversubscription.waits, 16);
     for (int n = 32; n <= 1024; n *= 2) {
         waits_that_yield_at_once(1);
@@ -200,11 +200,11 @@ static void a_long_yield_suspends_spinning(void **state)
 static void idle_hooks_run_only_in_a_long_wait(void **state)
 {
     (void)state;
-    turns(1000);
-    assert_int_equal(seen.idle_turns, 0);
-    turns(12800);
+    rounds(1000);
+    assert_int_equal(seen.idle_runs, 0);
+    rounds(12800);
     assert_in_range(seen.first_idle, 1000, 1200);
-    assert_in_range(seen.idle_turns, 99, 101);
+    assert_in_range(seen.idle_runs, 99, 101);
 }
 
 static void idle_hooks_also_run_while_spinning(void **state)
@@ -212,9 +212,9 @@ static void idle_hooks_also_run_while_spinning(void **state)
     (void)state;
     policy.spins = 1000000;
     rondo_wait_begin(&wait, &policy);
-    turns(12800);
+    rounds(12800);
     assert_in_range(seen.first_idle, 1000, 1200);
-    assert_in_range(seen.idle_turns, 90, 101);
+    assert_in_range(seen.idle_runs, 90, 101);
 }
 
 static void sleeps_of_a_long_wait_grow_within_bounds(void **state)
@@ -222,28 +222,28 @@ static void sleeps_of_a_long_wait_grow_within_bounds(void **state)
     (void)state;
     policy.sleep_after_ns = 20000000;
     while (sleeps == 0) {
-        turns(1);
+        rounds(1);
     }
     assert_in_range(clock_ns - 5000000000 - last_sleep, 20000000, 20000000 + 32 * yield_ns);
     assert_int_equal(last_sleep, 20000);
-    turns(2000);
+    rounds(2000);
     assert_int_equal(least_sleep, 20000);
     assert_int_equal(longest_sleep, 1000000);
     assert_int_equal(sleeps, 2001);
 }
 
-static void every_turn_after_a_sleep_checks_everything(void **state)
+static void every_round_after_a_sleep_checks_everything(void **state)
 {
     int idle, all;
     (void)state;
     policy.sleep_after_ns = 1;
-    turns(1000);
+    rounds(1000);
     assert_true(sleeps > 0);
-    idle = seen.idle_turns;
-    all = seen.turns;
-    turns(50);
-    assert_int_equal(seen.turns - all, 50);
-    assert_int_equal(seen.idle_turns - idle, 50);
+    idle = seen.idle_runs;
+    all = seen.runs;
+    rounds(50);
+    assert_int_equal(seen.runs - all, 50);
+    assert_int_equal(seen.idle_runs - idle, 50);
 }
 
 static void a_wait_whose_hooks_move_does_not_sleep(void **state)
@@ -251,11 +251,11 @@ static void a_wait_whose_hooks_move_does_not_sleep(void **state)
     (void)state;
     policy.sleep_after_ns = 1;
     seen.moves = 1;
-    turns(5000);
+    rounds(5000);
     assert_int_equal(sleeps, 0);
     assert_int_equal(yields, 5000 - 5000 / 16);
     seen.moves = 0;
-    turns(16);
+    rounds(16);
     assert_true(sleeps > 0);
 }
 
@@ -265,9 +265,9 @@ static void a_long_spinning_wait_sleeps_too(void **state)
     policy.spins = 1000000000;
     rondo_wait_begin(&wait, &policy);
     policy.sleep_after_ns = 1000;
-    turns(128);
+    rounds(128);
     clock_ns += 5000;
-    turns(128);
+    rounds(128);
     assert_int_equal(sleeps, 1);
     assert_int_equal(yields, 0);
 }
@@ -276,12 +276,12 @@ static void a_failed_check_or_hook_ends_the_wait(void **state)
 {
     (void)state;
     seen.check_fails_at = 3;
-    turns(2);
+    rounds(2);
     assert_int_equal(rondo_wait_once(&wait), RONDO_REMOTE_ERROR);
     seen.hook_status = RONDO_SYSTEM_ERROR;
-    turns(12);
-    assert_int_equal(rondo_wait_once(&wait), RONDO_SYSTEM_ERROR); /* the 16th turn */
-    assert_int_equal(seen.idle_turns, 0);
+    rounds(12);
+    assert_int_equal(rondo_wait_once(&wait), RONDO_SYSTEM_ERROR); /* the 16th round */
+    assert_int_equal(seen.idle_runs, 0);
 }
 
 static rondo_status wait_for_ever(void)
@@ -339,7 +339,7 @@ static void a_reset_wait_has_a_new_deadline(void **state)
     policy.timeout_ns = 1000000;
     seen.report_status = RONDO_TIMEOUT;
     for (int i = 0; i < 50; i++) {
-        turns(1000);
+        rounds(1000);
         rondo_wait_reset(&wait);
     }
     assert_true(clock_ns - began > 10 * policy.timeout_ns);
@@ -350,10 +350,10 @@ static void a_full_list_of_hooks_is_an_error(void **state)
     int arg;
     (void)state;
     for (int i = progress.nhooks; i < RONDO_MAX_HOOKS; i++) {
-        assert_int_equal(rondo_progress_add(&progress, (struct rondo_hook){ "one", turn, &arg, 0 }),
+        assert_int_equal(rondo_progress_add(&progress, (struct rondo_hook){ "one", hook, &arg, 0 }),
                          RONDO_SUCCESS);
     }
-    assert_int_equal(rondo_progress_add(&progress, (struct rondo_hook){ "many", turn, &arg, 0 }),
+    assert_int_equal(rondo_progress_add(&progress, (struct rondo_hook){ "many", hook, &arg, 0 }),
                      RONDO_INTERNAL_ERROR);
     assert_non_null(strstr(rondo_error_text(), "many"));
     assert_int_equal(progress.nhooks, RONDO_MAX_HOOKS);
@@ -364,14 +364,14 @@ static void a_full_list_of_hooks_is_an_error(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(spinning_checks_every_128_turns_and_does_not_yield),
-        TEST(without_spins_each_turn_checks_and_yields),
+        TEST(spinning_checks_every_128_rounds_and_does_not_yield),
+        TEST(without_spins_each_round_checks_and_yields),
         TEST(spins_end_in_yields),
         TEST(a_long_yield_suspends_spinning),
         TEST(idle_hooks_run_only_in_a_long_wait),
         TEST(idle_hooks_also_run_while_spinning),
         TEST(sleeps_of_a_long_wait_grow_within_bounds),
-        TEST(every_turn_after_a_sleep_checks_everything),
+        TEST(every_round_after_a_sleep_checks_everything),
         TEST(a_wait_whose_hooks_move_does_not_sleep),
         TEST(a_long_spinning_wait_sleeps_too),
         TEST(a_failed_check_or_hook_ends_the_wait),

@@ -17,7 +17,7 @@
 #include "fake_verbs.h"
 #include "says.h"
 
-enum { IB, ROCE, PAGE = 4096, TURNS = 4 * RONDO_VERBS_IDLE, BUFFER = 1 << 20 };
+enum { IB, ROCE, PAGE = 4096, POLLS = 4 * RONDO_VERBS_IDLE, BUFFER = 1 << 20 };
 
 static const struct rondo_net_device *const dev = &rondo_netdev_verbs;
 static const struct rondo_net_peer peer_a = { .rank = 3, .host = "hostA", .secret = { 1, 2 } };
@@ -106,7 +106,7 @@ static inline void pair_open(struct pair *pair, int device)
 static inline rondo_status wait_for(void *request, size_t *bytes)
 {
     int done = 0;
-    for (int i = 0; i < TURNS && !done; i++) {
+    for (int i = 0; i < POLLS && !done; i++) {
         RONDO_TRY(dev->test(request, &done, bytes));
     }
     return done ? RONDO_SUCCESS : RONDO_IN_PROGRESS;

@@ -133,7 +133,7 @@ static int offer_answer(const struct offer *offer)
 }
 
 /* @return 1 to pause, because a client has to wait. */
-static int server_turn(const struct server *s, const struct epoll_event *events, int n)
+static int server_progress(const struct server *s, const struct epoll_event *events, int n)
 {
     int rest = 0;
     for (int i = 0; i < n; i++) {
@@ -155,7 +155,7 @@ static void *server_main(void *arg)
         int n = epoll_wait(s->epoll, events, (int)RONDO_COUNTOF(events), -1);
         pthread_mutex_lock(&server_lock);
         stop = s->stop;
-        rest = server_turn(s, events, n);
+        rest = server_progress(s, events, n);
         pthread_mutex_unlock(&server_lock);
         if (rest) {
             poll(NULL, 0, REST_MS);

@@ -4,10 +4,10 @@
 #include <time.h>
 
 enum {
-    LOOK_EVERY = 16,   /* turns of yielding between two checks of the hooks and the clock */
-    IDLE_AFTER = 1000, /* turns after which a wait is long */
+    LOOK_EVERY = 16,   /* rounds of yielding between two checks of the hooks and the clock */
+    IDLE_AFTER = 1000, /* rounds after which a wait is long */
     IDLE_EVERY =
-        128, /* turns between two runs of the idle hooks; slow turns while spinning are multiples of it */
+        128, /* rounds between two runs of the idle hooks; slow rounds while spinning are multiples of it */
     LONG_YIELD_NS = 5 * 1000, /* a yield that takes longer has let another process run */
     YIELDING_WAITS = 16,      /* after one, this many waits do not spin */
     MOST_DOUBLINGS = 6,
@@ -80,19 +80,19 @@ static void give_way(struct rondo_wait *wait)
 rondo_status rondo_wait_once_slow(struct rondo_wait *wait)
 {
     const struct rondo_wait_policy *policy = wait->policy;
-    int spinning = wait->turns < wait->spins;
+    int spinning = wait->rounds < wait->spins;
     int moved = 0;
     int64_t waited_ns, now_ns;
 
     if (policy->check) {
         RONDO_TRY(policy->check(policy->arg));
     }
-    if (!spinning && wait->turns % LOOK_EVERY != 0) {
+    if (!spinning && wait->rounds % LOOK_EVERY != 0) {
         give_way(wait);
         return RONDO_SUCCESS;
     }
     if (policy->progress) {
-        int idle = wait->turns >= IDLE_AFTER && wait->turns % IDLE_EVERY == 0;
+        int idle = wait->rounds >= IDLE_AFTER && wait->rounds % IDLE_EVERY == 0;
         RONDO_TRY(rondo_progress_run(policy->progress, idle, &moved));
     }
     now_ns = rondo_now_ns();
@@ -106,7 +106,7 @@ rondo_status rondo_wait_once_slow(struct rondo_wait *wait)
     }
     if (policy->sleep_after_ns > 0 && waited_ns > policy->sleep_after_ns) {
         wait_sleep(waited_ns - policy->sleep_after_ns);
-        wait->turns |= IDLE_EVERY - 1; /* the turn after a sleep checks everything */
+        wait->rounds |= IDLE_EVERY - 1; /* the round after a sleep checks everything */
     } else if (!spinning) {
         give_way(wait);
     }

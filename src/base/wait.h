@@ -40,11 +40,11 @@ struct rondo_wait_policy {
 
 /* The first checks of a wait do not pause: a pause costs up to 140 cycles, about the time a word takes to
  * arrive. */
-enum { RONDO_EAGER_TURNS = 24 };
+enum { RONDO_EAGER_ROUNDS = 24 };
 
 struct rondo_wait {
     const struct rondo_wait_policy *policy;
-    uint32_t turns, spins;
+    uint32_t rounds, spins;
     int warned, noticed; /* noticed: oversubscription, in this wait */
     int64_t start_ns;    /* 0 while the wait is too short to be worth reading the clock */
 };
@@ -59,7 +59,7 @@ static inline void rondo_wait_begin(struct rondo_wait *wait, const struct rondo_
     } else if (policy->oversubscription != NULL) {
         policy->oversubscription->doubled = 0;
     }
-    wait->turns = 0;
+    wait->rounds = 0;
     wait->warned = wait->noticed = 0;
     wait->start_ns = 0;
 }
@@ -67,7 +67,7 @@ static inline void rondo_wait_begin(struct rondo_wait *wait, const struct rondo_
 /** There was progress: start the wait anew. */
 static inline void rondo_wait_reset(struct rondo_wait *wait)
 {
-    wait->turns = 0;
+    wait->rounds = 0;
     wait->start_ns = 0;
     wait->spins = wait->noticed ? 0 : wait->spins;
 }
@@ -86,8 +86,8 @@ static inline void rondo_cpu_relax(void)
 /** Wait a little. @return RONDO_SUCCESS: check again. */
 static inline rondo_status rondo_wait_once(struct rondo_wait *wait)
 {
-    if (RONDO_LIKELY(++wait->turns < wait->spins && (wait->turns & 127) != 0)) {
-        if (wait->turns > RONDO_EAGER_TURNS) {
+    if (RONDO_LIKELY(++wait->rounds < wait->spins && (wait->rounds & 127) != 0)) {
+        if (wait->rounds > RONDO_EAGER_ROUNDS) {
             rondo_cpu_relax();
         }
         return RONDO_SUCCESS;

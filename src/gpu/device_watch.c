@@ -12,7 +12,7 @@
 #include "comm/links.h"
 #include "gpu/device.h"
 
-enum { LOOK_MS = 20, IDLE_MS = 500, EAGER_TURNS = 2000, NAP_US = 50, STALLED_NS = 1000000000 };
+enum { LOOK_MS = 20, IDLE_MS = 500, EAGER_ROUNDS = 2000, NAP_US = 50, STALLED_NS = 1000000000 };
 
 /* ---- inspecting ---- */
 
@@ -169,7 +169,7 @@ static int carry(struct rondo_ctx *ctx)
         if (__atomic_load_n(&ctx->life.state, __ATOMIC_ACQUIRE) == RONDO_COMM_FAILED) {
             return 0;
         }
-        if (idle > EAGER_TURNS) {
+        if (idle > EAGER_ROUNDS) {
             nap(NAP_US * 1000);
         }
     }

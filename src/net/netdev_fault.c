@@ -149,7 +149,7 @@ struct request {
     struct comm *comm;
     void *inner;
     int used, n, done, begun; /* done: by the device inside; begun: completion was seen and a delay drawn */
-    int64_t due_ns, turns;
+    int64_t due_ns, tests;
     size_t bytes[RONDO_NET_MAX_RECVS];
 };
 
@@ -406,11 +406,11 @@ static int told(struct request *request)
     }
     if (!request->begun) {
         request->begun = 1;
-        request->turns = (int64_t)draw(comm, (uint64_t)fault.late);
+        request->tests = (int64_t)draw(comm, (uint64_t)fault.late);
         request->due_ns = fault.delay_ns > 0 ? rondo_now_ns() + (int64_t)draw(comm, (uint64_t)fault.delay_ns)
                                              : 0;
     }
-    return request->turns-- <= 0 && (request->due_ns == 0 || rondo_now_ns() >= request->due_ns);
+    return request->tests-- <= 0 && (request->due_ns == 0 || rondo_now_ns() >= request->due_ns);
 }
 
 static rondo_status fault_test(void *arg, int *done, size_t *bytes)

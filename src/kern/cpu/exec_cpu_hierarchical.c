@@ -7,7 +7,7 @@
 #include "kern/reduce.h"
 
 /* How much to move before other runs make progress. */
-enum { TURN_BYTES = 256 << 10 };
+enum { PROGRESS_BYTES = 256 << 10 };
 
 /* A step of this rank, and its current block. */
 struct move {
@@ -191,7 +191,7 @@ static int pass_blocks(struct move *m, const struct rondo_run *run, struct rondo
 {
     const struct rondo_nest *nest = nest_of(m);
     size_t bytes = 0;
-    for (; flow->done < (size_t)nest->n && bytes < TURN_BYTES; flow->done++) {
+    for (; flow->done < (size_t)nest->n && bytes < PROGRESS_BYTES; flow->done++) {
         m->block = (int)flow->done;
         if (rondo_nest_holder(nest, m->step->level, m->place, m->block) != m->place) {
             continue;

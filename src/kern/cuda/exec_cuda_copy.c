@@ -38,7 +38,7 @@ enum {
 /* What a rank publishes about a call. Two offers are used in turn: a rank that publishes the next one has
  * seen everyone's previous one. */
 struct offer {
-    uint64_t turn; /* written last */
+    uint64_t sequence; /* written last */
     uint32_t call_word;
     uint8_t open, in_place;
     struct rondo_cuda_spot in, out;
@@ -81,7 +81,7 @@ struct rondo_cuda_copies {
     CUstream side[SIDES];
     CUevent fork, join[SIDES];
     /* the hosts' meetings */
-    uint64_t turns;
+    uint64_t sequence;
     int meeting, published, at, silent; /* in the plan whose runs are being met for */
     struct copied *call;
     int ncalls, capacity;
@@ -376,7 +376,7 @@ static int moves_of(const struct copied *call, int round, struct move move[RONDO
 static rondo_status publish_offer(struct rondo_exec *exec, struct rondo_cuda_copies *c,
                                   const struct rondo_work *w)
 {
-    struct offer *offer = &mine(exec)->offer[++c->turns & 1];
+    struct offer *offer = &mine(exec)->offer[++c->sequence & 1];
     unsigned needs = needs_of(w);
     CUstreamCaptureMode before;
     rondo_status status;
@@ -393,7 +393,7 @@ static rondo_status publish_offer(struct rondo_exec *exec, struct rondo_cuda_cop
     RONDO_TRY(status);
     offer->in_place = w->coll == RONDO_COLL_ALL_TO_ALL && w->in == w->out;
     offer->call_word = w->call_word;
-    STORE(offer->turn, c->turns);
+    STORE(offer->sequence, c->sequence);
     return RONDO_SUCCESS;
 }
 
@@ -431,7 +431,7 @@ static rondo_status conclude(struct rondo_exec *exec, struct rondo_cuda_copies *
     struct copied *call;
     int open = 1, in_place = 0;
     for (int i = 0; i < c->nlocal; i++) {
-        const struct offer *offer = &place_of(exec, i)->offer[c->turns & 1];
+        const struct offer *offer = &place_of(exec, i)->offer[c->sequence & 1];
         if (offer->call_word != run->work.call_word) {
             return exec->config.owner->mismatch(exec->config.owner->arg, i, &run->work, offer->call_word);
         }
@@ -450,7 +450,7 @@ static rondo_status conclude(struct rondo_exec *exec, struct rondo_cuda_copies *
             call->in[i] = (CUdeviceptr)(uintptr_t)run->work.in;
             call->out[i] = (CUdeviceptr)(uintptr_t)run->work.out;
         } else {
-            RONDO_TRY(find_buffers(exec, call, i, &place_of(exec, i)->offer[c->turns & 1]));
+            RONDO_TRY(find_buffers(exec, call, i, &place_of(exec, i)->offer[c->sequence & 1]));
         }
     }
     return RONDO_SUCCESS;
@@ -463,7 +463,7 @@ static rondo_status meet(struct rondo_exec *exec, struct rondo_cuda_copies *c, s
         c->published = 1;
     }
     for (c->silent = 0; c->silent < c->nlocal; c->silent++) {
-        if (LOAD(place_of(exec, c->silent)->offer[c->turns & 1].turn) != c->turns) {
+        if (LOAD(place_of(exec, c->silent)->offer[c->sequence & 1].sequence) != c->sequence) {
             return RONDO_IN_PROGRESS;
         }
     }

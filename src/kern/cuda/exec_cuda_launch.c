@@ -31,7 +31,7 @@ static int by_conn(const void *x, const void *y)
                               : (a->index > b->index) - (a->index < b->index);
 }
 
-static int by_turn(const void *x, const void *y)
+static int by_round(const void *x, const void *y)
 {
     const struct rondo_cuda_item *a = x, *b = y;
     if (a->repeat != b->repeat) {
@@ -54,7 +54,7 @@ static void sort_messages(const struct rondo_exec *exec, struct rondo_cuda_item 
         item[i].repeat = i > 0 && item[i - 1].lane == item[i].lane ? item[i - 1].repeat + 1 : 0;
         item[i].distance = (is_send ? peer + nranks - rank : rank + nranks - peer) % nranks;
     }
-    qsort(item, (size_t)n, sizeof(*item), by_turn);
+    qsort(item, (size_t)n, sizeof(*item), by_round);
 }
 
 static rondo_status list_items(struct rondo_exec *exec)

@@ -83,7 +83,7 @@ struct rondo_gpu_reach {
     /* of a staging buffer, with a piece for each rank at least; a channel has two, used in turn */
     uint64_t stage_bytes;
     struct rondo_gpu_cell *cell[RONDO_DIRECT_RANKS]; /* of each rank: [channel * nranks + writer] */
-    uint8_t *stage[RONDO_DIRECT_RANKS];              /* [(2 * channel + turn) * stage_bytes] */
+    uint8_t *stage[RONDO_DIRECT_RANKS];              /* [(2 * channel + which) * stage_bytes] */
 };
 
 /* In device memory, one per rank and communicator. */

@@ -98,7 +98,7 @@ RONDO_FN int rondo_word_is_long(rondo_dtype dtype, enum rondo_reduce reduce)
     return dtype == RONDO_FLOAT8E4M3 || dtype == RONDO_FLOAT8E5M2;
 }
 
-RONDO_FN void rondo_words_turn(uint64_t *w, int n, uint64_t last)
+RONDO_FN void rondo_words_shift(uint64_t *w, int n, uint64_t last)
 {
     RONDO_UNROLLED for (int i = 0; i + 1 < n; i++) w[i] = w[i + 1];
     w[n - 1] = last;
@@ -110,8 +110,8 @@ RONDO_FN void rondo_words_reduce(uint64_t *w, uint64_t *x, int n, rondo_dtype dt
     if (rondo_word_is_long(dtype, reduce)) {
         RONDO_ROLLED for (int i = 0; i < n; i++)
         {
-            rondo_words_turn(w, n, rondo_word_reduce(dtype, reduce, w[0], x[0]));
-            rondo_words_turn(x, n, x[0]);
+            rondo_words_shift(w, n, rondo_word_reduce(dtype, reduce, w[0], x[0]));
+            rondo_words_shift(x, n, x[0]);
         }
         return;
     }
@@ -125,14 +125,14 @@ RONDO_FN void rondo_words_premul(uint64_t *w, int n, const struct rondo_mix *mix
 {
     if (reduce != RONDO_REDUCE_SUM || !mix->premul || source != mix->own) return;
     RONDO_ROLLED for (int i = 0; i < n; i++)
-        rondo_words_turn(w, n, rondo_word_reduce(dtype, RONDO_REDUCE_PROD, w[0], mix->scalar));
+        rondo_words_shift(w, n, rondo_word_reduce(dtype, RONDO_REDUCE_PROD, w[0], mix->scalar));
 }
 RONDO_FN void rondo_words_finish(uint64_t *w, int n, const struct rondo_mix *mix, rondo_dtype dtype,
                                  enum rondo_reduce reduce)
 {
     if (reduce != RONDO_REDUCE_SUM || mix->divisor == 0) return;
     RONDO_ROLLED for (int i = 0; i < n; i++)
-        rondo_words_turn(w, n, rondo_word_divide(dtype, w[0], mix->divisor));
+        rondo_words_shift(w, n, rondo_word_divide(dtype, w[0], mix->divisor));
 }
 
 /* ---- Simple ---- */
@@ -209,10 +209,10 @@ RONDO_FN struct rondo_data16 rondo_shuffle_vector(const uint64_t *w, uint32_t la
     return d;
 }
 
-RONDO_FN void rondo_words_turn16(uint64_t *w, int n, struct rondo_data16 last)
+RONDO_FN void rondo_words_shift16(uint64_t *w, int n, struct rondo_data16 last)
 {
-    rondo_words_turn(w, n, last.lo);
-    rondo_words_turn(w, n, last.hi);
+    rondo_words_shift(w, n, last.lo);
+    rondo_words_shift(w, n, last.hi);
 }
 
 /* A source's rows. If it is misaligned, loads one vector more than the slice has. */
@@ -228,7 +228,7 @@ RONDO_FN void rondo_load_rows(uint64_t *w, const uint8_t *from, const struct ron
         struct rondo_data16 d;
         d.lo = w[0];
         d.hi = w[1];
-        rondo_words_turn16(w, 2 * RONDO_ROW_VECTORS, rondo_join_vectors(d, next, off));
+        rondo_words_shift16(w, 2 * RONDO_ROW_VECTORS, rondo_join_vectors(d, next, off));
     }
 }
 
@@ -266,7 +266,7 @@ RONDO_FN void rondo_store_rows(uint64_t *w, uint8_t *to, const struct rondo_rows
                 rondo_store_part(to - off + 16 * v, d, first, end);
             }
         }
-        rondo_words_turn16(w, 2 * RONDO_ROW_VECTORS, own);
+        rondo_words_shift16(w, 2 * RONDO_ROW_VECTORS, own);
     }
 }
 
@@ -378,7 +378,7 @@ RONDO_FN void rondo_ll_load_user(uint64_t *w, const uint8_t *in, size_t bytes, s
 {
     RONDO_ROLLED for (int i = 0; i < RONDO_LL_LINES; i++, u += stride)
     {
-        rondo_words_turn(w, RONDO_LL_LINES, 8 * u < bytes ? rondo_load_bytes(in + 8 * u, bytes - 8 * u) : 0);
+        rondo_words_shift(w, RONDO_LL_LINES, 8 * u < bytes ? rondo_load_bytes(in + 8 * u, bytes - 8 * u) : 0);
     }
 }
 RONDO_FN void rondo_ll_store_user(uint64_t *w, uint8_t *out, size_t bytes, size_t u, size_t stride)
@@ -386,7 +386,7 @@ RONDO_FN void rondo_ll_store_user(uint64_t *w, uint8_t *out, size_t bytes, size_
     RONDO_ROLLED for (int i = 0; i < RONDO_LL_LINES; i++, u += stride)
     {
         if (8 * u < bytes) rondo_store_bytes(out + 8 * u, bytes - 8 * u, w[0]);
-        rondo_words_turn(w, RONDO_LL_LINES, w[0]);
+        rondo_words_shift(w, RONDO_LL_LINES, w[0]);
     }
 }
 
@@ -492,8 +492,8 @@ RONDO_FN void rondo_ll128_load_user(uint64_t *w, const uint8_t *in, size_t bytes
         RONDO_ROLLED for (int i = 0; i < RONDO_LL128_ROWS; i++)
         {
             const size_t here = at + (size_t)(RONDO_LL128_ROW_BYTES * i);
-            rondo_words_turn16(w, 2 * RONDO_LL128_ROWS,
-                               rondo_load_user16(in, here, lane < RONDO_LL128_ROW_BYTES / 16 ? bytes : 0));
+            rondo_words_shift16(w, 2 * RONDO_LL128_ROWS,
+                                rondo_load_user16(in, here, lane < RONDO_LL128_ROW_BYTES / 16 ? bytes : 0));
         }
     }
     RONDO_UNROLLED for (int i = 0; i < RONDO_LL128_ROWS; i++) rondo_row_to_lines(&w[2 * i], &w[2 * i + 1]);
@@ -522,7 +522,7 @@ RONDO_FN void rondo_ll128_store_user(uint64_t *w, uint8_t *out, size_t bytes, si
         d.lo = w[0];
         d.hi = w[1];
         if (lane < RONDO_LL128_ROW_BYTES / 16) rondo_store_user16(out, here, bytes, d);
-        rondo_words_turn16(w, 2 * RONDO_LL128_ROWS, d);
+        rondo_words_shift16(w, 2 * RONDO_LL128_ROWS, d);
     }
 }
 

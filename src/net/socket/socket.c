@@ -17,7 +17,7 @@
 enum {
     LATENCY_US = 20,
     MAX_COMMS = 65536,
-    LOOK_TURNS = 32 /* calls of test between two looks at the clock */
+    LOOK_TESTS = 32 /* calls of test between two looks at the clock */
 };
 static const int64_t
     LOOK_NS = 1000000,
@@ -607,7 +607,7 @@ static rondo_status socket_test(void *arg, int *done, size_t *bytes)
     struct rondo_socket_comm *comm = request->comm;
     rondo_status status = comm->status;
     *done = 0;
-    if (++comm->turns % LOOK_TURNS == 0) {
+    if (++comm->tests % LOOK_TESTS == 0) {
         accept_for_all(LOOK_NS, LOOK_IDLE_NS);
     }
     if (__atomic_load_n(&request->left, __ATOMIC_ACQUIRE) > 0 && status == RONDO_SUCCESS) {

@@ -201,7 +201,7 @@ struct rondo_socket_comm {
     struct rondo_socket_handle other; /* the other end's, set by connect */
     rondo_status status;              /* the error that ended it, with its sentence */
     char text[RONDO_ERROR_TEXT];
-    uint32_t turns;
+    uint32_t tests;
     int64_t stalled_ns,
         watched_ns; /* since when nothing moves, 0: it moves (atomic); when the link was last checked */
     struct rondo_socket_helpers *helpers; /* NULL: none */

@@ -52,7 +52,7 @@ static uint64_t published(const struct helper *h)
 }
 
 /* Progress all its connections. @return how many have more to move once the other end continues, in fds. */
-static int turn(const struct helper *h, struct pollfd *fds)
+static int helper_progress(const struct helper *h, struct pollfd *fds)
 {
     struct rondo_socket_comm *comm = h->all->comm;
     int n = 0, left;
@@ -98,7 +98,7 @@ static void *help(void *arg)
     struct pollfd fds[1 + RONDO_SOCKET_CONNS];
     while (!is_over(h->all)) {
         uint64_t seen = published(h);
-        rest(h, fds, turn(h, fds + 1), seen);
+        rest(h, fds, helper_progress(h, fds + 1), seen);
     }
     return NULL;
 }

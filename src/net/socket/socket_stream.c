@@ -14,7 +14,7 @@
 enum {
     CALLS = 16,      /* most system calls of a connection in one call of test */
     PIECES = 24,     /* iovecs of a gathered call */
-    CLOCK_TURNS = 64 /* calls of test without progress between two looks at the clock */
+    CLOCK_TESTS = 64 /* calls of test without progress between two looks at the clock */
 };
 
 /* ---- requests ---- */
@@ -506,7 +506,7 @@ static rondo_status watch(struct rondo_socket_comm *comm)
 static rondo_status watch_sometimes(struct rondo_socket_comm *comm)
 {
     const int64_t timeout_ns = rondo_params()->socket_timeout;
-    if ((!comm->is_send && !comm->shared) || (comm->turns & (CLOCK_TURNS - 1)) != 0) {
+    if ((!comm->is_send && !comm->shared) || (comm->tests & (CLOCK_TESTS - 1)) != 0) {
         return RONDO_SUCCESS;
     }
     int64_t now_ns = rondo_now_ns();

@@ -24,7 +24,7 @@
  * process is alive.
  *
  * A relay takes, for each conn, the memory of the sender's own end (net/transport/transport_net.h) and 1.5
- * KiB. The thread polls while something moves, then naps, and after SLEEP_TURNS sleeps; a sender that posts
+ * KiB. The thread polls while something moves, then naps, and after SLEEP_ROUNDS sleeps; a sender that posts
  * wakes it.
  *
  * RONDO_PXN_DISABLE=1 turns PXN off. User sends and receives, recursive doubling and all receiving never use

@@ -16,7 +16,7 @@
 #include "base/wait.h"
 #include "net/transport/pxn.h"
 
-enum { EAGER_TURNS = 2000, SLEEP_TURNS = EAGER_TURNS + 200, NAP_NS = 50000 };
+enum { EAGER_ROUNDS = 2000, SLEEP_ROUNDS = EAGER_ROUNDS + 200, NAP_NS = 50000 };
 
 struct relay_link {
     struct rondo_link link;
@@ -113,7 +113,7 @@ static void cell_move(struct rondo_pxn_thread *relay, int i, int *busy, int *mov
     __atomic_fetch_add(&relay->carried, end->done - done, __ATOMIC_RELAXED);
 }
 
-static void cell_turn(struct rondo_pxn_thread *relay, int i, int *busy, int *moved)
+static void cell_progress(struct rondo_pxn_thread *relay, int i, int *busy, int *moved)
 {
     struct rondo_pxn_cell *cell = &relay->header->cell[i];
     uint32_t sender = rondo_pxn_load(&cell->sender), state = rondo_pxn_load(&cell->relay);
@@ -182,9 +182,9 @@ static void sleep_until_rung(struct rondo_pxn_thread *relay, int left)
 static void rest(struct rondo_pxn_thread *relay, int left, int idle, int busy)
 {
     const struct timespec nap = { 0, NAP_NS };
-    if (idle < EAGER_TURNS) {
+    if (idle < EAGER_ROUNDS) {
         rondo_cpu_relax();
-    } else if (busy || idle < SLEEP_TURNS) {
+    } else if (busy || idle < SLEEP_ROUNDS) {
         nanosleep(&nap, NULL);
     } else {
         sleep_until_rung(relay, left);
@@ -212,12 +212,12 @@ static void *relay_main(void *arg)
     struct rondo_pxn_thread *relay = arg;
     int left = 0, idle = 0, stays;
     rondo_log_set_rank(relay->net.rank);
-    while (!left || senders(relay, idle == SLEEP_TURNS) > 0) {
+    while (!left || senders(relay, idle == SLEEP_ROUNDS) > 0) {
         int busy = 0, moved = 0;
         for (int i = 0; i < relay->n; i++) {
-            cell_turn(relay, i, &busy, &moved);
+            cell_progress(relay, i, &busy, &moved);
         }
-        idle = moved ? 0 : idle + (idle < SLEEP_TURNS);
+        idle = moved ? 0 : idle + (idle < SLEEP_ROUNDS);
         rest(relay, left, idle, busy);
         left = __atomic_load_n(&relay->left, __ATOMIC_ACQUIRE);
     }

@@ -168,19 +168,19 @@ const struct rondo_nic *rondo_net_nic(const struct rondo_net *net, const char *n
 }
 
 /* Choose among the devices that belong to this rank's GPU, round robin; -1: none. */
-static int own_number(const struct rondo_net *net, const struct rondo_net_device *device, int n, int turn)
+static int own_number(const struct rondo_net *net, const struct rondo_net_device *device, int n, int nth)
 {
     struct rondo_net_properties properties;
     int own = 0;
     for (int i = 0; net->nnics > 0 && i < 2 * n; i++) { /* the first pass counts them */
         if (i == n && own > 0) {
-            turn %= own;
+            nth %= own;
         }
         const struct rondo_nic *nic = device->properties(i % n, &properties) == RONDO_SUCCESS
                                           ? rondo_net_nic(net, properties.name)
                                           : NULL;
         if (nic != NULL && (nic->gdr >> RONDO_GDR_OWN & 1)) {
-            if (i >= n && turn-- == 0) {
+            if (i >= n && nth-- == 0) {
                 return i % n;
             }
             own++;
@@ -195,7 +195,7 @@ static int number_of(const struct rondo_net *net, const struct rondo_net_device 
                      const struct rondo_link *link)
 {
     struct rondo_net_properties properties;
-    int turn = link->channel < 0 ? net->rank + link->peer : link->channel,
+    int nth = link->channel < 0 ? net->rank + link->peer : link->channel,
         own; /* the sum: both ends get the same value, and their networks may be separate */
     for (int i = 0; i < n && link->net_name != NULL; i++) {
         if (device->properties(i, &properties) == RONDO_SUCCESS &&
@@ -203,8 +203,8 @@ static int number_of(const struct rondo_net *net, const struct rondo_net_device 
             return i;
         }
     }
-    own = own_number(net, device, n, turn);
-    return own >= 0 ? own : turn % n;
+    own = own_number(net, device, n, nth);
+    return own >= 0 ? own : nth % n;
 }
 
 static rondo_status prepare(struct rondo_net_end *end, struct rondo_connect *connect)

@@ -221,7 +221,7 @@ static rondo_status test_one(struct rondo_net_end *end, int *done, size_t *bytes
                       : end->device->test(end->request[end->done % RONDO_SLOTS], done, bytes);
 }
 
-static rondo_status send_turn(struct rondo_net_end *end, uint64_t tail, int *moved)
+static rondo_status send_progress(struct rondo_net_end *end, uint64_t tail, int *moved)
 {
     int go = 1;
     RONDO_TRY(is_relayed(end) ? relayed_check(end, tail - end->done, 0) : RONDO_SUCCESS);
@@ -319,7 +319,7 @@ static rondo_status receive_take(struct rondo_net_end *end, size_t bytes)
     return RONDO_SUCCESS;
 }
 
-static rondo_status receive_turn(struct rondo_net_end *end, uint64_t head, int *moved)
+static rondo_status receive_progress(struct rondo_net_end *end, uint64_t head, int *moved)
 {
     struct rondo_conn *conn = &end->link->conn;
     size_t bytes[2] = { 0 };
@@ -365,7 +365,7 @@ static int is_flushing(struct rondo_net_end *end, int *moved)
     return !end->gdr.failed && end->gdr.told < end->done;
 }
 
-/* ---- the turn ---- */
+/* ---- progress ---- */
 
 /* Is there work even if nobody waits? Receives that are posted late belong to waiting. */
 static int is_open(const struct rondo_net_end *end, int is_send, uint64_t word)
@@ -389,7 +389,7 @@ rondo_status rondo_net_end_progress(struct rondo_net_end *end, int is_send, int 
         return RONDO_SUCCESS;
     }
     if (end->failed == RONDO_SUCCESS) {
-        status = is_send ? send_turn(end, word, moved) : receive_turn(end, word, moved);
+        status = is_send ? send_progress(end, word, moved) : receive_progress(end, word, moved);
         if (status != RONDO_SUCCESS) {
             end_failed(end, status);
         }

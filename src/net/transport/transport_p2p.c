@@ -396,7 +396,7 @@ static rondo_status hello_receive(struct rondo_p2p *p2p, struct rondo_link *link
     return look(p2p, own);
 }
 
-static rondo_status hello_turn(struct rondo_p2p *p2p, struct rondo_link *link, struct rondo_p2p_link *own)
+static rondo_status hello_progress(struct rondo_p2p *p2p, struct rondo_link *link, struct rondo_p2p_link *own)
 {
     int done = 1;
     if (own->looking) {
@@ -415,7 +415,7 @@ static rondo_status p2p_hello(struct rondo_link *link)
     CUstreamCaptureMode before;
     rondo_status status;
     RONDO_TRY(rondo_p2p_enter(own->owner, &before));
-    status = hello_turn(own->owner, link, own);
+    status = hello_progress(own->owner, link, own);
     rondo_p2p_leave(before);
     return status;
 }

@@ -258,7 +258,7 @@ static size_t utf8_put(char *out, uint32_t c)
 }
 
 /* @return 0 if the text is not UTF-16. */
-static int utf16_turn(const char *text, size_t bytes, int big, struct utf8 *utf8)
+static int utf16_convert(const char *text, size_t bytes, int big, struct utf8 *utf8)
 {
     const uint8_t *at = (const uint8_t *)text, *end = at + bytes;
     uint32_t high = 0;
@@ -290,7 +290,7 @@ static rondo_status utf8_make(struct utf8 *utf8, const char *text, size_t bytes,
     if (little || big) {
         utf8->bytes = 0;
         RONDO_TRY(rondo_calloc(&utf8->owned, bytes / 2 * 3 + 1, 1, "the text of a file"));
-        if (!utf16_turn(text + 2 * mark, bytes - 2 * (size_t)mark, big, utf8)) {
+        if (!utf16_convert(text + 2 * mark, bytes - 2 * (size_t)mark, big, utf8)) {
             rondo_free(utf8->owned);
             return rondo_fail(RONDO_INVALID_ARGUMENT, "%s: damaged or truncated UTF-16", file);
         }

@@ -1,6 +1,6 @@
 /* Shared by the tests of the CPU executor: random numbers, memory, progress. */
-#ifndef EXEC_TURNS_H
-#define EXEC_TURNS_H
+#ifndef EXEC_PROGRESS_H
+#define EXEC_PROGRESS_H
 
 #include <sched.h>
 #include <setjmp.h>
@@ -28,7 +28,7 @@ static inline void *zeroed(size_t bytes)
 }
 
 /* Make progress until it waits for others. */
-static inline void turn_until_stuck(struct rondo_exec *exec)
+static inline void progress_until_stuck(struct rondo_exec *exec)
 {
     int moved = 1;
     while (moved) {
@@ -49,7 +49,7 @@ static inline void assert_waits_for(struct rondo_exec *exec, int peer, const cha
 
 /* One step of one rank; the including header defines it. @return 1: it has no calls left. */
 struct rank;
-static inline int turn(struct rank *r, int *moved);
+static inline int rank_step(struct rank *r, int *moved);
 
 /* A thread that makes all steps of its rank. */
 static inline void *thread_main(void *arg)
@@ -58,7 +58,7 @@ static inline void *thread_main(void *arg)
     int moved, done = 0;
     while (!done) {
         moved = 0;
-        done = turn(r, &moved);
+        done = rank_step(r, &moved);
         if (!moved) {
             sched_yield();
         }
