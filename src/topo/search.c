@@ -1,7 +1,8 @@
 /*
- * The order of attempts: speeds fall; at each speed, channels may change rails, paths may get worse, patterns
- * simpler, channels different from one another, each only when the step before did not succeed. A bound from
- * cuts tells when no better graph exists and which attempts cannot pay off.
+ * The search tries fast channels first and lowers the speed step by step. At each speed it relaxes one
+ * condition after another, each only when the attempt before did not succeed: channels may differ from one
+ * another, patterns get simpler, paths get worse, channels change rails. A bound from cuts tells when no
+ * better graph exists and which attempts cannot pay off.
  */
 #include <string.h>
 
@@ -9,18 +10,19 @@
 #include "topo/search_step.h"
 
 enum {
-    BUDGET = 1 << 16,         /* steps of a graph's search, */
-    BUDGET_DEVICE = 1 << 10,  /* plus this many per device */
-    BUDGET_ATTEMPT = 1 << 13, /* of one attempt */
-    BUDGET_SAME = 1 << 8,     /* when all channels repeat the first one: it succeeds at once or not at all */
-    BUDGET_AFTER = 1 << 15,   /* of all improvements */
-    BUDGET_IMPROVE = 1 << 11, /* of one improvement */
-    MOST_SEARCHED = 256       /* devices without NVSwitches, where each is a candidate everywhere */
+    /* Budgets count steps of the search. */
+    BUDGET = 1 << 16,         /* limits the search for one graph, */
+    BUDGET_DEVICE = 1 << 10,  /* and this is added for each device */
+    BUDGET_ATTEMPT = 1 << 13, /* limits one attempt */
+    BUDGET_SAME = 1 << 8,     /* is enough if all channels repeat the first: that works at once or never */
+    BUDGET_AFTER = 1 << 15,   /* limits all improvements together */
+    BUDGET_IMPROVE = 1 << 11, /* limits one improvement */
+    MOST_SEARCHED = 256       /* more devices are not searched unless NVSwitches connect them */
 };
 
 struct search {
     const struct rondo_topo *topo;
-    struct rondo_lay *lay; /* NULL: no search */
+    struct rondo_lay *lay; /* NULL: nothing is searched */
     struct rondo_graph *best, tried;
     const int32_t *speed;
     int32_t nspeeds;
@@ -63,8 +65,8 @@ static void see_type(const struct rondo_topo_path *path, uint32_t *seen)
     }
 }
 
-/* List the path types that occur, best first; others cannot make a difference. Between device and net
- * nothing better than PIX is required. */
+/* List the path types that occur, best first; others cannot make a difference. No attempt requires a path
+ * better than PIX between a device and a net. */
 static void list_types(struct search *s)
 {
     const struct rondo_topo *topo = s->topo;
@@ -109,7 +111,7 @@ static int32_t fastest_path(const struct search *s)
     return best;
 }
 
-/* The bandwidth that counts, in MB/s: through the nets, or inside a single node. */
+/* @return the bandwidth to compare graphs by, in MB/s: through the nets, or inside a single node. */
 static int64_t total(const struct search *s, const struct rondo_graph *g)
 {
     return (int64_t)g->nchannels * (s->inter ? g->bw_inter : g->bw_intra);
@@ -117,8 +119,8 @@ static int64_t total(const struct search *s, const struct rondo_graph *g)
 
 /* ---- attempts ---- */
 
-/* Upper limit on channels of this speed, from the bound and from the links of each device, taken one by
- * one. */
+/* @return how many channels of this speed there can be at most. The bound limits them, and so do the links of
+ * each device: a channel fits into one link or does not. */
 static int channels_at(const struct search *s, int32_t speed)
 {
     const struct rondo_topo *topo = s->topo;
@@ -162,8 +164,8 @@ static int optimal(const struct search *s)
     return s->best->nchannels > 0 && total(s, s->best) + s->best->nchannels > s->best->bound;
 }
 
-/* Same order for all channels first, then different ones. Trees on sm 90 and later try a plain tree after
- * the balanced one. */
+/* Try one order for all channels first, then different ones. On sm 90 and later, try a plain tree after the
+ * balanced one. */
 static int try_patterns(struct search *s, struct rondo_attempt *a)
 {
     int pattern = a->pattern, done = 0;
@@ -212,8 +214,7 @@ static int try_rails(struct search *s, struct rondo_attempt *a)
     return wanted == 2 && a->pattern != RONDO_PATTERN_TREE && try_types(s, a);
 }
 
-/* First pass: lower the speed until there is a graph, and further while half the speed may give more in
- * total. */
+/* Lower the speed until there is a graph, and further while half the speed may give more in total. */
 static void fall(struct search *s, int pattern)
 {
     struct rondo_attempt a = { .pattern = pattern,
@@ -246,7 +247,7 @@ static void double_channels(struct rondo_graph *g)
     g->bw_inter /= 2;
 }
 
-/* Fast channels are split in two: two thread blocks move more than one. */
+/* Split fast channels in two, because two thread blocks move more than one. */
 static void duplicate(struct search *s)
 {
     struct rondo_graph *g = s->best;
@@ -256,7 +257,7 @@ static void duplicate(struct search *s)
     }
 }
 
-/* On one node a single ring becomes two of half the speed: two trees use a link in both directions, one
+/* On one node, make a single ring two of half the speed: two trees use a link in both directions, but one
  * does not. */
 static void split_single(struct search *s, struct rondo_graph *ring)
 {
@@ -290,7 +291,8 @@ static int no_worse_paths(const struct rondo_graph *g, const struct rondo_graph 
     return g->type_intra <= than->type_intra && g->type_inter <= than->type_inter;
 }
 
-/* Try speeds that no table has: what the bound allows for each number of channels, and slightly less. */
+/* Try speeds that no table has: for each number of channels, the one that the bound allows, and slightly
+ * less. */
 static void improve(struct search *s)
 {
     static const int percent[] = { 100, 97, 90 };
@@ -314,7 +316,8 @@ static void improve(struct search *s)
     }
 }
 
-/* More in total; or as much, with more of it inside the node, over paths that are no worse. */
+/* A tree is better if it has more bandwidth in total. It also is if it has as much, more of it inside the
+ * node, and no worse paths. */
 static int better_tree(const struct rondo_graph *g, const struct rondo_graph *best)
 {
     return best->nchannels == 0 || pays(best->found, g->found) ||
@@ -358,14 +361,15 @@ static void improve_inside(struct search *s)
     }
 }
 
-/* ---- a tree from the ring's channels: always possible, and often as good ---- */
+/* ---- a tree from the ring's channels ---- */
 
-/* ROTATED: channel c starts c places further on. MIRRORED: odd channels are the even ones reversed.
- * SPREAD: devices that are equally near to their nets take turns in being first. */
+/* A ring's channels always give a tree, and often one that is as good. ROTATED: channel c starts c places
+ * further on. MIRRORED: odd channels are the even ones reversed. SPREAD: devices that are equally near to
+ * their nets take turns in being first. */
 enum variant { AS_IS, ROTATED, MIRRORED, SPREAD };
 
-/* Where channel c starts in its ring: of the devices nearest to the net, the one that was first least
- * often. */
+/* @return where a channel starts in its ring: at the device, of those nearest to the net, that was first
+ * least often. */
 static int spread_start(const struct search *s, const int16_t *order, int net, const int16_t *starts)
 {
     const struct rondo_topo_path *best = NULL;

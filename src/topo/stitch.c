@@ -42,7 +42,7 @@ static rondo_status hashes_sort(const struct rondo_stitch_input *in, struct hash
     return RONDO_SUCCESS;
 }
 
-/* @return the first shape with this hash, -1: none. */
+/* @return the first shape with this hash; -1: there is none. */
 static int hash_find(const struct hashed *hashed, int n, uint64_t hash)
 {
     int low = 0, high = n;
@@ -167,8 +167,8 @@ static void graph_merge(struct rondo_graph *into, const struct rondo_graph *g)
     into->bound_cut = g->bound < into->bound ? g->bound_cut : into->bound_cut;
     LEAST(bound);
     into->cpus |= g->cpus;
-    into->cache = into->cache == 0 || (g->cache > 0 && g->cache < into->cache) ? g->cache
-                                                                               : into->cache; /* 0: unknown */
+    /* 0 means that the size is unknown. */
+    into->cache = into->cache == 0 || (g->cache > 0 && g->cache < into->cache) ? g->cache : into->cache;
     MOST(pattern); /* the plain tree wins: it loads one device with all tree traffic of its node */
 }
 #undef LEAST
@@ -205,7 +205,7 @@ static void summary_fill(struct rondo_stitch *s, const struct rondo_graph *graph
                                              s->sum.nnodes > 1 ? merged[id].bw_inter : merged[id].bw_intra);
         memset(merged[id].net, 0xff, sizeof merged[id].net);
     }
-    s->sum.nchannels = 2 * s->nchannels; /* one set per tree */
+    s->sum.nchannels = 2 * s->nchannels; /* each of the two trees has a set */
     if (!s->host_trees && s->sum.nnodes > 1 && merged[RONDO_GRAPH_RING].min_sm >= 90 &&
         merged[RONDO_GRAPH_RING].bw_intra > 45000 && s->sum.nchannels < 16) {
         s->sum.nchannels *= 2; /* few fast channels need more blocks to fill them */
@@ -229,7 +229,7 @@ static int one_order(const struct rondo_stitch *s, const struct rondo_graph grap
     return 1;
 }
 
-/* The outermost level that separates devices 0 and 1, counted from 1; 0: none. */
+/* @return the outermost level that separates devices 0 and 1, counted from 1; 0: none does. */
 static int outermost_between(const struct rondo_stitch_shape *shape, const struct rondo_graph *ring)
 {
     int between = 0, least = 0;
