@@ -1,5 +1,5 @@
-/* Packed graphs from another rank: what is accepted packs to the same bytes, and a job can be stitched of it.
- */
+/* Fuzz packed graphs from another rank. Graphs that are accepted pack to the same bytes, and a job can be
+ * stitched from them. */
 #include <stdlib.h>
 #include <string.h>
 #include "base/log.h"

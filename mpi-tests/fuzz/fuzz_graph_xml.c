@@ -1,5 +1,5 @@
-/* Graph files, against a node with GPUs and one without, alone and among others: what is accepted fits the
- * node, and is the same after being written and read again. */
+/* Fuzz graph files for nodes with and without GPUs, alone and among other nodes. Graphs that are accepted fit
+ * the node, and stay the same when they are written and read again. */
 #include <libxml/xmlerror.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,7 +62,7 @@ static void round_trip(const struct rondo_graph *graphs, const struct rondo_topo
         require(back[id].nchannels == graphs[id].nchannels &&
                 (n == 0 || memcmp(back[id].order, graphs[id].order, 2 * n) == 0));
         if (graphs[id].nchannels) {
-            (void)rondo_graph_check(topo, &graphs[id]); /* a file may claim what the node does not have */
+            (void)rondo_graph_check(topo, &graphs[id]); /* a file may claim more than the node has */
         }
     }
     graphs_release(back);
@@ -70,7 +70,7 @@ static void round_trip(const struct rondo_graph *graphs, const struct rondo_topo
     free(again);
 }
 
-/* libxml2 prints nothing by itself: all errors are sentences of ours. */
+/* libxml2 must print nothing itself, because Rondo words all errors. */
 static void printed(void *arg, const char *fmt, ...)
 {
     (void)arg, (void)fmt;

@@ -1,4 +1,5 @@
-/* Topology files: what is accepted is sound, and is the same after being written and read again. */
+/* Fuzz topology files. Machines that are accepted are valid, and stay the same when they are written and read
+ * again. */
 #include <libxml/xmlerror.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +30,7 @@ static void round_trip(const struct rondo_machine *machine)
     free(differences);
 }
 
-/* libxml2 prints nothing by itself: all errors are sentences of ours. */
+/* libxml2 must print nothing itself, because Rondo words all errors. */
 static void printed(void *arg, const char *fmt, ...)
 {
     (void)arg, (void)fmt;
@@ -43,7 +44,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     rondo_log_mask = RONDO_LOG_NONE;
     xmlSetGenericErrorFunc(NULL, printed);
     if (memmem(data, bytes, "<topology", 9)) {
-        return 0; /* hwloc's own parser is not what is tried here */
+        return 0; /* this does not fuzz hwloc's own parser */
     }
     if (rondo_machine_parse(&machine, (const char *)data, bytes, "fuzz") == RONDO_SUCCESS) {
         round_trip(&machine);

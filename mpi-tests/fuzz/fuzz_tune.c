@@ -1,4 +1,5 @@
-/* Tuning files: what is accepted is the same after being written and read again, and its times are times. */
+/* Fuzz tuning files. Those that are accepted stay the same when they are written and read again, and their
+ * times are valid. */
 #include <stdlib.h>
 #include <string.h>
 #include "base/log.h"

@@ -1,4 +1,4 @@
-/* Calls with known results. Inputs are small integers, so that sums are exact in every type and order. */
+/* Calls with known results. All inputs are small integers, so that sums are exact in every type and order. */
 #include "fake_ranks.h"
 
 #include <stdio.h>
@@ -21,7 +21,8 @@ static int64_t input(const struct fake_call *c, int rank, size_t i)
     return c->op == RONDO_PROD ? 1 + (int64_t)(h % 2) : (int64_t)(h % 7);
 }
 
-/* The ranks' inputs at [i], or each rank's at its own place, combined by the operation; avg: their sum. */
+/* Combine the ranks' inputs at [i], or each rank's input at its own place, by the operation; an average gives
+ * the sum. */
 static int64_t combine(const struct fake_call *c, size_t i)
 {
     int64_t a = input(c, 0, i);
@@ -124,7 +125,7 @@ static void extent(const struct fake_call *c, const struct fake_buffers *b, size
 
 int fake_call_has_in_place(enum fake_coll coll) { return !is_v(coll) && coll != FAKE_BARRIER; }
 
-/* Does this rank pass one buffer for both? The root of a rooted call does, and all ranks of other calls. */
+/* @return whether this rank passes one buffer for both. In rooted calls only the root does. */
 static int in_place(const struct fake_call *c)
 {
     int rooted = c->coll == FAKE_REDUCE || c->coll == FAKE_BROADCAST || c->coll == FAKE_GATHER ||
@@ -215,7 +216,7 @@ rondo_status fake_call_issue(const struct fake_call *c, const struct fake_buffer
 
 /* ---- results ---- */
 
-/* all_to_allv: where the block of rank `from` for this rank begins in its send buffer. */
+/* @return where, in rank `from`'s send buffer of all_to_allv, the block for this rank begins. */
 static size_t sent_at(const struct fake_call *c, int from)
 {
     size_t at = 0;
@@ -309,7 +310,7 @@ static const char *compare(const struct fake_call *c, const struct fake_buffers 
     uint8_t *want = new_memory(b->bytes[1]);
     const char *wrong = "";
     extent(c, b, &send, &recv);
-    if (in_place(c)) { /* the rest is unchanged */
+    if (in_place(c)) { /* the rest of the buffer must be unchanged */
         uint8_t *at = want + GUARD + (b->send - (b->memory[1] + GUARD));
         for (size_t i = 0; i < send; i++) {
             put(c, at + i * elem, input(c, c->rank, i), 0);
@@ -331,7 +332,7 @@ static const char *compare(const struct fake_call *c, const struct fake_buffers 
     return wrong;
 }
 
-/* The send buffer is unchanged. */
+/* Check that the send buffer is unchanged. */
 static const char *compare_send(const struct fake_call *c, const struct fake_buffers *b)
 {
     size_t elem = rondo_dtype_size(c->type), n = b->bytes[0] / elem;

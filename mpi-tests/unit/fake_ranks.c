@@ -46,7 +46,7 @@ static void run_with_comm(struct thread *t)
     FAKE_OK(r, rondo_comm_create_local(r->local, r->rank, NULL, &r->comm));
     t->fn(r);
     if (r->comm != NULL && r->failure[0] != '\0') {
-        rondo_comm_abort(r->comm); /* other ranks do not wait for this one */
+        rondo_comm_abort(r->comm); /* so that other ranks do not wait for this one */
     } else if (r->comm != NULL) {
         FAKE_OK(r, rondo_comm_destroy(r->comm));
     }
@@ -96,7 +96,7 @@ void fake_ranks(int n, fake_rank_fn *fn, void *arg) { run(n, fn, arg, 0); }
 
 void fake_ranks_bare(int n, fake_rank_fn *fn, void *arg) { run(n, fn, arg, 1); }
 
-/* ---- surroundings ---- */
+/* ---- environment and limits ---- */
 
 static int is_parameter(const char *entry)
 {
@@ -112,7 +112,7 @@ static void forget_parameters(void)
             continue;
         }
         snprintf(name, sizeof(name), "%.*s", (int)strcspn(*entry, "="), *entry);
-        unsetenv(name); /* later entries move up */
+        unsetenv(name); /* this moves later entries up */
     }
 }
 

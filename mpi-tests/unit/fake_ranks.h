@@ -23,7 +23,7 @@ typedef void fake_rank_fn(struct fake_rank *r);
 
 /** Run fn as n ranks of one new communicator. Fails the test if a rank fails. */
 void fake_ranks(int n, fake_rank_fn *fn, void *arg);
-/** As fake_ranks, without a communicator: the ranks create their own. */
+/** Like fake_ranks, but the ranks create communicators themselves. */
 void fake_ranks_bare(int n, fake_rank_fn *fn, void *arg);
 
 /** Note the first failure of a rank. */
@@ -46,7 +46,7 @@ void fake_fail(struct fake_rank *r, const char *file, int line, const char *what
             return;                                                                           \
         }                                                                                     \
     } while (0)
-/* Check the status, and a part of this thread's error text. */
+/* Check the status, and that this thread's error text contains a part. */
 #define FAKE_ERROR(r, call, wanted, part)                                                                \
     do {                                                                                                 \
         rondo_status status_ = (call);                                                                   \
@@ -59,14 +59,14 @@ void fake_fail(struct fake_rank *r, const char *file, int line, const char *what
     } while (0)
 int fake_has(const char *text, const char *part);
 
-/* Set parameters: names without RONDO_ and values, ending with NULL. Replaces those of the last call and of
- * the environment. */
+/* Set parameters: pairs of a name without RONDO_ and a value, then NULL. They replace those of the last call
+ * and of the environment. */
 void fake_params(const char *name, ...);
-/** End the program with a message if the test takes longer than these seconds; 0: off. */
+/** End the program with a message if the test takes longer than this many seconds; 0: no limit. */
 void fake_watchdog(int seconds);
 double fake_now(void);
 void fake_sleep_ms(int ms);
-/** Fail the test unless this process holds the same resources as before; mappings: of shared memory. */
+/** Fail the test unless this process holds as many resources as then. Of mappings, shared memory counts. */
 void fake_holds(struct holdings then);
 
 /* ---- calls with known results ---- */
@@ -94,7 +94,7 @@ struct fake_call {
     rondo_op op;
     int root;
     size_t count;
-    int in_place; /* if the call can be made in place; v-forms never are */
+    int in_place; /* 1: in place if the call has such a form; v-forms have none */
     unsigned seed;
     int rank, nranks;
 };
@@ -106,17 +106,17 @@ struct fake_buffers {
     size_t *counts;  /* four arrays of nranks: receive counts, displacements, send counts, displacements */
 };
 
-/** Has this call an in-place form? */
+/** @return 1 if this call has an in-place form. */
 int fake_call_has_in_place(enum fake_coll coll);
 void fake_call_prepare(const struct fake_call *c, struct fake_buffers *b);
 rondo_status fake_call_issue(const struct fake_call *c, const struct fake_buffers *b, rondo_comm *comm,
                              rondo_stream stream);
-/* Check the results and that nothing else was written; free the buffers. @return "" or what is wrong, valid
- * until this thread's next check. */
+/* Check the results, and that nothing else was written. Free the buffers. @return "", or what is wrong; it is
+ * valid until this thread's next check. */
 const char *fake_call_check(const struct fake_call *c, struct fake_buffers *b);
-/** Check only the guards, after a call that failed; free the buffers. */
+/** After a call that failed, check only the guards. Free the buffers. */
 const char *fake_call_guards(const struct fake_call *c, struct fake_buffers *b);
-/** Make a call, check it, and note a failure. Fills in rank and nranks. */
+/** Make a call, check it, and note a failure. This sets rank and nranks. */
 void fake_call(struct fake_rank *r, struct fake_call c, rondo_stream stream);
 #define FAKE_CALL(r, ...)                                      \
     do {                                                       \

@@ -1,4 +1,4 @@
-/* The fake CUDA driver itself (mpi-tests/fake_cuda.h): what it does and refuses, as the real one. */
+/* The fake CUDA driver (mpi-tests/fake_cuda.h) does and refuses what the real one does and refuses. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <sched.h>
@@ -23,7 +23,7 @@ enum { BYTES = 10000, SLOT_BYTES = 1024 };
 static const struct rondo_cuda *cuda;
 static char library[4096];
 
-/* Calls of programs that the library does not use. */
+/* Test programs make these calls, but the library does not. */
 static CUresult (*begin_capture)(CUstream, CUstreamCaptureMode);
 static CUresult (*end_capture)(CUstream, CUgraph *);
 static CUresult (*instantiate)(CUgraphExec *, CUgraph, unsigned long long);
@@ -87,7 +87,7 @@ static void devices_are_described(void **state)
     rondo_cuda_close(&device);
     ok(cuda->DeviceCanAccessPeer(&can, 0, 1));
     assert_int_equal(can, 1);
-    ok(cuda->DeviceCanAccessPeer(&can, 2, 3)); /* FAKE_CUDA_NO_PEER */
+    ok(cuda->DeviceCanAccessPeer(&can, 2, 3)); /* FAKE_CUDA_NO_PEER says so */
     assert_int_equal(can, 0);
     refused(cuda->DeviceGet(&count, 4), INVALID_DEVICE);
 }
@@ -196,7 +196,7 @@ static CUstreamBatchMemOpParams word_op(CUstreamBatchMemOpType type, uint32_t *w
     return op;
 }
 
-/* At least the value, as a difference: words may wrap. */
+/* A wait compares the difference, because words may wrap around. */
 static void streams_wait_for_words(void **state)
 {
     uint32_t *word;
@@ -217,7 +217,7 @@ static void streams_wait_for_words(void **state)
     refused(cuda->StreamBatchMemOp(s, 256, ops, 0), INVALID_VALUE);
     ops[1] = word_op(CU_STREAM_MEM_OP_WRITE_VALUE_32, (uint32_t *)((uint8_t *)word + 2), 1);
     refused(cuda->StreamBatchMemOp(s, 2, ops, 0), INVALID_VALUE);
-    /* memory that the driver does not know */
+    /* The driver does not know this memory. */
     ops[1] = word_op(CU_STREAM_MEM_OP_WRITE_VALUE_32, &(uint32_t){ 0 }, 1);
     refused(cuda->StreamBatchMemOp(s, 2, ops, 0), INVALID_VALUE);
     ok(cuda->StreamDestroy(s));
@@ -415,7 +415,7 @@ struct rank {
     float in[700], out[700];
 };
 
-/* Two ranks of a ring, each with a stream on its device. */
+/* Two ranks make a ring; each has a stream on its device. */
 static void connect_two(struct rank *r, uint8_t *slots)
 {
     for (int i = 0; i < 2; i++) {
@@ -488,7 +488,7 @@ static void kernels_of_two_streams_reduce_together(void **state)
     leave(0);
 }
 
-/* ---- on request: each in its own process, which opens the driver again ---- */
+/* ---- checks on request, each in a process that opens the driver anew ---- */
 
 struct part {
     const char *name, *value, *part;
@@ -530,7 +530,7 @@ static int part_touch(void)
     CUcontext ctx;
     const int key = pkey_alloc(0, 0);
     signal(SIGSEGV, SIG_DFL);
-    if (key < 0) /* no protection keys: nothing can be caught */
+    if (key < 0) /* without protection keys, the driver cannot catch it */
         return getenv("FAKE_CUDA_STRICT")[0] == '1' ? 128 + SIGSEGV : 0;
     (void)cuda->DevicePrimaryCtxRetain(&ctx, 0);
     (void)cuda->CtxPushCurrent(ctx);

@@ -1,6 +1,6 @@
-/* What collectives ask of RDMA NICs: exactly what net_work.h says that they need, with every algorithm and
- * protocol, over the recording NICs of fake_verbs.h; and with memory that is registered. Ranks are threads.
- */
+/* Collectives give RDMA NICs exactly the work that net_work.h says they need: with every algorithm and
+ * protocol, and with registered memory. Ranks are threads, and the NICs are those of fake_verbs.h, which
+ * count. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,7 +20,7 @@ static const char *const proto_names[] = {
     [RONDO_PROTO_LL] = "ll", [RONDO_PROTO_LL128] = "ll128", [RONDO_PROTO_SIMPLE] = "simple"
 };
 
-/* What the ranks share. */
+/* All ranks share this. */
 static struct {
     const struct net_work_row *row;
     int proto;
@@ -40,7 +40,7 @@ static void add(const rondo_comm *comm, struct net_work *total)
     pthread_barrier_wait(&all.barrier);
 }
 
-/* FAKE_NUM_COLLS: none. */
+/* @return FAKE_NUM_COLLS if there is no such collective. */
 static enum fake_coll coll_by_name(const char *name)
 {
     int coll = 0;
@@ -50,10 +50,10 @@ static enum fake_coll coll_by_name(const char *name)
     return (enum fake_coll)coll;
 }
 
-/* Not in one process: what needs several nodes. That is mpi_cost's. */
+/* Leave out algorithms that need several nodes, which one process cannot have. mpi_cost measures them. */
 static int is_here(const struct net_work_row *row, int proto)
 {
-    int by_use = row->as[0] == '\0'; /* its connections, whatever the protocol asked for */
+    int by_use = row->as[0] == '\0'; /* its own connections, whatever protocol is requested */
     return !row->several_nodes && coll_by_name(row->coll) < FAKE_NUM_COLLS &&
            (!by_use || proto == RONDO_PROTO_SIMPLE);
 }
@@ -90,7 +90,7 @@ static void calls(struct fake_rank *r)
                       ": %s %s %s, %zu bytes: %s; needed are %s", row->coll, row->algo,
                       proto_names[all.proto], sizes[i], text, needed_text);
         }
-        pthread_barrier_wait(&all.barrier); /* all have read the totals */
+        pthread_barrier_wait(&all.barrier); /* until all have read the totals */
     }
     if (!all.over_verbs && r->failure[0] == '\0') {
         fake_fail(r, __FILE__, __LINE__, "a conn is not over verbs", "%s", "");
@@ -112,10 +112,10 @@ static void count_with(int nranks, const struct net_work_row *row, int proto)
     assert_int_equal(fake_verbs_objects(), 0);
     assert_int_equal(fake.bad_uses, 0);
     assert_int_equal(fake.overruns, 0);
-    assert_int_equal(fake.early, 0); /* a NIC would try again and again, and then fail */
+    assert_int_equal(fake.early, 0); /* a real NIC would retry and then fail */
 }
 
-static void collectives_ask_for_the_least(void **state)
+static void collectives_post_the_least_work(void **state)
 {
     (void)state;
     for (int nranks = 2; nranks <= MOST_RANKS; nranks++) {
@@ -133,12 +133,12 @@ static void collectives_ask_for_the_least(void **state)
 
 enum { SLICE = 8192, SLICES = 64, CALLED = SLICES * SLICE };
 
-/* What calls on memory of one kind have asked for: work, slices that were in no slot (sent, received). */
+/* The work of calls on one kind of memory, and their slices that used no slot (sent, received). */
 struct kind {
     struct net_work work;
     uint64_t passed[2];
 };
-static struct kind kinds[2]; /* ordinary, registered */
+static struct kind kinds[2]; /* ordinary memory, registered memory */
 static int gathers, mrs[2];
 
 static uint64_t passed_by(const rondo_comm *comm, int is_send)
@@ -167,7 +167,7 @@ static void call_on(struct fake_rank *r, const uint8_t *in, uint8_t *out)
     }
 }
 
-/* Totals of all ranks, less those of before. */
+/* Sum over all ranks, and subtract the sums before the calls. */
 static void measure(struct fake_rank *r, struct kind *kind, int64_t sign)
 {
     struct net_work mine = { 0 };
@@ -183,7 +183,7 @@ static void measure(struct fake_rank *r, struct kind *kind, int64_t sign)
     pthread_barrier_wait(&all.barrier);
 }
 
-/* How many there are, while nobody calls. */
+/* Count registrations while no rank is in a call. */
 static void registrations(const struct fake_rank *r, int i)
 {
     pthread_barrier_wait(&all.barrier);
@@ -208,7 +208,7 @@ static void on_both_kinds(struct fake_rank *r)
             ((uint8_t *)in)[i] = (uint8_t)((gathers ? (size_t)r->rank * 50 : 0) + i + i / 251);
         }
         registrations(r, 0);
-        call_on(r, in, out); /* receives that were posted before come to slots */
+        call_on(r, in, out); /* these use up the receives that were posted for slots */
         measure(r, &kinds[registered], -1);
         call_on(r, in, out);
         measure(r, &kinds[registered], 1);
@@ -219,7 +219,7 @@ static void on_both_kinds(struct fake_rank *r)
             FAKE_OK(r, rondo_mem_free(out));
             pthread_barrier_wait(&all.barrier);
             FAKE_CALL(r, .coll = FAKE_ALL_REDUCE, .type = RONDO_FLOAT32,
-                      .count = 1); /* the communicator forgets it */
+                      .count = 1); /* the communicator forgets the freed memory */
             pthread_barrier_wait(&all.barrier);
             int left = fake.live[FAKE_MR];
             pthread_barrier_wait(&all.barrier);
@@ -231,9 +231,9 @@ static void on_both_kinds(struct fake_rank *r)
     }
 }
 
-/* All that is sent lies in the user's memory, and all that is received but a call's first slice on a conn
- * arrives there: no more work than with slots, and fewer headers. */
-static void registered_memory_is_in_no_slot(void **state)
+/* All data leaves from user memory, and all but a call's first slice on each conn arrives there. This takes
+ * no more work than slots do, and fewer headers. */
+static void registered_memory_uses_no_slot(void **state)
 {
     enum { N = 3 };
     (void)state;
@@ -268,8 +268,8 @@ static int setup(void **state)
 
 int main(void)
 {
-    static const struct CMUnitTest tests[] = { cmocka_unit_test_setup(collectives_ask_for_the_least, setup),
-                                               cmocka_unit_test_setup(registered_memory_is_in_no_slot,
+    static const struct CMUnitTest tests[] = { cmocka_unit_test_setup(collectives_post_the_least_work, setup),
+                                               cmocka_unit_test_setup(registered_memory_uses_no_slot,
                                                                       setup) };
     fake_watchdog(300);
     return cmocka_run_group_tests(tests, NULL, NULL);

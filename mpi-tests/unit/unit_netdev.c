@@ -10,7 +10,7 @@
 
 enum { PLUGIN, VERBS, SOCKET };
 
-/* A mask anew, with RONDO_NET as given. */
+/* Ask all devices again, with this RONDO_NET. */
 static rondo_status mask_with(const char *net, uint32_t *mask, char *why, size_t bytes)
 {
     rondo_netdev_finalize();
@@ -18,7 +18,7 @@ static rondo_status mask_with(const char *net, uint32_t *mask, char *why, size_t
     return rondo_netdev_mask(mask, why, bytes);
 }
 
-static void plugin_verbs_socket_in_this_order(void **state)
+static void devices_are_in_the_order_plugin_verbs_socket(void **state)
 {
     (void)state;
     assert_int_equal(rondo_num_netdevs, 3);
@@ -27,7 +27,7 @@ static void plugin_verbs_socket_in_this_order(void **state)
     assert_ptr_equal(rondo_netdevs[SOCKET], &rondo_netdev_socket);
 }
 
-static void the_first_that_both_have_is_used(void **state)
+static void the_first_device_that_both_ends_have_is_used(void **state)
 {
     (void)state;
     rondo_netdev_finalize();
@@ -38,10 +38,10 @@ static void the_first_that_both_have_is_used(void **state)
             assert_ptr_equal(net, rondo_netdev_common(b, a));
         }
     }
-    assert_null(rondo_netdev_common(0xfffffff8, 0xfffffff8)); /* of a newer version */
+    assert_null(rondo_netdev_common(0xfffffff8, 0xfffffff8)); /* devices of a newer version */
 }
 
-static void names_are_ours_and_nccls(void **state)
+static void devices_have_our_and_nccls_names(void **state)
 {
     static const struct {
         const char *name;
@@ -56,7 +56,7 @@ static void names_are_ours_and_nccls(void **state)
     }
 }
 
-static void the_mask_says_what_is_here_and_why(void **state)
+static void the_mask_says_which_devices_are_here_and_why(void **state)
 {
     uint32_t mask, again;
     char why[600] = "";
@@ -67,7 +67,7 @@ static void the_mask_says_what_is_here_and_why(void **state)
     assert_non_null(strstr(why, "plugin: none here, RONDO_NET_PLUGIN is none"));
     assert_non_null(strstr(why, "socket: 1 device"));
     assert_non_null(strstr(why, "verbs: "));
-    set_param("RONDO_SOCKET_IFNAME", "=nothing"); /* not asked again */
+    set_param("RONDO_SOCKET_IFNAME", "=nothing"); /* the devices are not asked again */
     assert_int_equal(rondo_netdev_mask(&again, NULL, 0), RONDO_SUCCESS);
     assert_int_equal(mask, again);
     assert_int_equal(mask_with(NULL, &mask, why, sizeof why), RONDO_SUCCESS);
@@ -76,7 +76,7 @@ static void the_mask_says_what_is_here_and_why(void **state)
     set_param("RONDO_SOCKET_IFNAME", "=lo");
 }
 
-static void one_can_be_asked_for(void **state)
+static void a_device_can_be_chosen(void **state)
 {
     uint32_t mask;
     char why[600] = "";
@@ -92,11 +92,11 @@ static void one_can_be_asked_for(void **state)
     set_param("RONDO_IB_DISABLE", NULL);
     assert_int_equal(mask_with("sockets", &mask, NULL, 0), RONDO_INVALID_ARGUMENT);
     assert_says("RONDO_NET=sockets is not a net device on ");
-    assert_int_equal(rondo_netdev_mask(&mask, NULL, 0), RONDO_INVALID_ARGUMENT); /* and stays an error */
+    assert_int_equal(rondo_netdev_mask(&mask, NULL, 0), RONDO_INVALID_ARGUMENT); /* the error stays */
     assert_int_equal(mask_with("plugin", &mask, NULL, 0), RONDO_INVALID_USAGE);
     assert_says("RONDO_NET_PLUGIN is none");
     assert_int_equal(mask_with(NULL, &mask, NULL, 0), RONDO_SUCCESS);
-    set_param("NCCL_NET", "IB"); /* RONDO_NET is not set */
+    set_param("NCCL_NET", "IB"); /* used because RONDO_NET is not set */
     set_param("RONDO_IB_DISABLE", "1");
     assert_int_equal(mask_with(NULL, &mask, NULL, 0), RONDO_INVALID_USAGE);
     set_param("RONDO_IB_DISABLE", NULL);
@@ -128,7 +128,8 @@ static void many_threads_get_one_answer(void **state)
     rondo_netdev_finalize();
 }
 
-/* Of what users hold nothing is asked anew; when the last one has let go, nothing is kept. */
+/* While anybody holds the devices, they are not asked again. When the last user releases them, the answers
+ * are forgotten. */
 static void the_last_user_finalizes(void **state)
 {
     uint32_t first, mask;
@@ -137,7 +138,7 @@ static void the_last_user_finalizes(void **state)
     rondo_netdev_hold();
     rondo_netdev_hold();
     assert_int_equal(rondo_netdev_mask(&first, NULL, 0), RONDO_SUCCESS);
-    set_param("RONDO_NET", "sockets"); /* there is none, once it is asked */
+    set_param("RONDO_NET", "sockets"); /* an error as soon as devices are asked again */
     rondo_netdev_finalize();
     assert_int_equal(rondo_netdev_mask(&mask, NULL, 0), RONDO_SUCCESS);
     assert_int_equal(mask, first);
@@ -150,11 +151,11 @@ static void the_last_user_finalizes(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(plugin_verbs_socket_in_this_order),
-        cmocka_unit_test(the_first_that_both_have_is_used),
-        cmocka_unit_test(names_are_ours_and_nccls),
-        cmocka_unit_test(the_mask_says_what_is_here_and_why),
-        cmocka_unit_test(one_can_be_asked_for),
+        cmocka_unit_test(devices_are_in_the_order_plugin_verbs_socket),
+        cmocka_unit_test(the_first_device_that_both_ends_have_is_used),
+        cmocka_unit_test(devices_have_our_and_nccls_names),
+        cmocka_unit_test(the_mask_says_which_devices_are_here_and_why),
+        cmocka_unit_test(a_device_can_be_chosen),
         cmocka_unit_test(many_threads_get_one_answer),
         cmocka_unit_test(the_last_user_finalizes),
     };

@@ -1,5 +1,4 @@
-/* Net devices that misbehave on purpose: what RONDO_NET_FAULT says happens, to the socket device over the
- * loop. */
+/* RONDO_NET_FAULT makes net devices misbehave on purpose: here the socket device over the loopback. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -28,7 +27,7 @@ static const struct rondo_net_device *net_with(const char *faults)
     return rondo_netdev_common(mask, mask);
 }
 
-static void without_faults_nothing_is_between(void **state)
+static void without_faults_the_device_is_used_directly(void **state)
 {
     (void)state;
     assert_ptr_equal(net_with(NULL), &rondo_netdev_socket);
@@ -50,7 +49,7 @@ static void a_build_without_faults_refuses_the_parameter(void **state)
     assert_int_equal(mask_with(""), RONDO_SUCCESS);
 }
 
-static void words_are_read_strictly(void **state)
+static void the_parameter_is_parsed_strictly(void **state)
 {
     static const char *const good[] = { "seed=0",
                                         "seed=9223372036854775807,late=1,again=1,connect=1,die=1,delay=1ms",
@@ -78,7 +77,7 @@ static void words_are_read_strictly(void **state)
     assert_says("RONDO_NET_FAULT has \"drop=9\"");
 }
 
-static void connecting_stays_under_way(void **state)
+static void connecting_stays_in_progress(void **state)
 {
     struct pair pair;
     (void)state;
@@ -91,7 +90,7 @@ static void connecting_stays_under_way(void **state)
     pair_close(&pair);
 }
 
-static void there_is_no_room_before_each_request(void **state)
+static void each_request_is_refused_a_few_times_first(void **state)
 {
     struct pair pair;
     void *sending, *receiving;
@@ -118,8 +117,8 @@ static void there_is_no_room_before_each_request(void **state)
     pair_close(&pair);
 }
 
-/* How often the end of each of n messages, which has come, was asked for until it was told: a text. */
-static void tests_until_told(struct pair *pair, int n, char *text)
+/* Write into text, for each of n messages that have arrived, how many tests it took to report completion. */
+static void count_tests(struct pair *pair, int n, char *text)
 {
     for (int i = 0; i < n; i++) {
         void *sending, *receiving;
@@ -130,7 +129,7 @@ static void tests_until_told(struct pair *pair, int n, char *text)
         assert_int_equal(pair_send(pair, &from, sizeof from, 0, NULL, &sending), RONDO_SUCCESS);
         while (!done) {
             int64_t start = rondo_now_ns();
-            while (to != from) { /* it is here when the sender's and the receiver's devices have moved */
+            while (to != from) { /* the devices of both ends move the data */
                 assert_int_equal(pair->net->test(receiving, &done, &arrived), RONDO_SUCCESS);
                 end_of_patience(start);
             }
@@ -148,7 +147,7 @@ static void tests_until_told(struct pair *pair, int n, char *text)
     text[n] = '\0';
 }
 
-static void ends_are_told_late_and_out_of_step(void **state)
+static void completions_are_reported_after_random_tests(void **state)
 {
     enum { N = 24 };
     char first[N + 1], second[N + 1], again[N + 1], other[N + 1];
@@ -156,24 +155,24 @@ static void ends_are_told_late_and_out_of_step(void **state)
     (void)state;
     pair_open(&a, net_with("late=9,seed=5"));
     pair_open(&b, a.net);
-    tests_until_told(&a, N, first);
-    tests_until_told(&b, N, second);
+    count_tests(&a, N, first);
+    count_tests(&b, N, second);
     pair_close(&a);
     pair_close(&b);
     assert_true(strspn(first, "0123456789") == N);
     assert_true(strpbrk(first, "56789") != NULL);
-    assert_string_not_equal(first, second); /* comms are out of step */
+    assert_string_not_equal(first, second); /* each comm has delays of its own */
     pair_open(&a, net_with("late=9,seed=5"));
-    tests_until_told(&a, N, again);
+    count_tests(&a, N, again);
     pair_close(&a);
-    assert_string_equal(first, again); /* a seed repeats it */
+    assert_string_equal(first, again); /* the same seed gives the same delays */
     pair_open(&a, net_with("late=9,seed=6"));
-    tests_until_told(&a, N, other);
+    count_tests(&a, N, other);
     pair_close(&a);
     assert_string_not_equal(first, other);
 }
 
-static void ends_are_told_after_a_time(void **state)
+static void completions_are_reported_after_a_delay(void **state)
 {
     enum { N = 20 };
     struct pair pair;
@@ -185,7 +184,8 @@ static void ends_are_told_after_a_time(void **state)
     for (int i = 0; i < N; i++) {
         pair_message(&pair, 100 * (size_t)i, NULL, NULL, from, to);
     }
-    assert_true(rondo_now_ns() - start > N * 1000000ll); /* 2.7 ms each on average: the later of two */
+    /* The later of two delays counts: 2.7 ms each on average. */
+    assert_true(rondo_now_ns() - start > N * 1000000ll);
     pair_close(&pair);
 }
 
@@ -202,12 +202,12 @@ static void a_comm_dies_at_its_message(void **state)
     assert_int_equal(pair_receive(&pair, to, 20, 5, NULL, &sending), RONDO_REMOTE_ERROR);
     assert_says("the connection of channel 1 from rank 3 on hostb dies at its message 3 by RONDO_NET_FAULT "
                 "on ");
-    assert_int_equal(pair.net->test(receiving, &done, NULL),
-                     RONDO_REMOTE_ERROR); /* what was under way fails with it */
+    /* Requests in flight fail with the comm. */
+    assert_int_equal(pair.net->test(receiving, &done, NULL), RONDO_REMOTE_ERROR);
     assert_says("dies at its message 3");
     assert_int_equal(pair_receive(&pair, to, 20, 5, NULL, &sending), RONDO_REMOTE_ERROR);
-    assert_int_equal(pair_send(&pair, from, 20, 5, NULL, &sending),
-                     RONDO_SUCCESS); /* the other end knows nothing of it */
+    /* The other end does not know about it. */
+    assert_int_equal(pair_send(&pair, from, 20, 5, NULL, &sending), RONDO_SUCCESS);
     assert_int_equal(pair_send(&pair, from, 20, 5, NULL, &sending), RONDO_REMOTE_ERROR);
     assert_says("to rank 3");
     pair_close(&pair);
@@ -244,8 +244,8 @@ static void the_nth_call_fails(void **state)
     pair_message(&pair, 11, NULL, NULL, from, to);
     assert_int_equal(pair_send(&pair, from, 12, 5, NULL, &request), RONDO_REMOTE_ERROR);
     assert_says("call 3 of isend fails by RONDO_NET_FAULT");
-    assert_int_equal(pair_send(&pair, from, 12, 5, NULL, &request),
-                     RONDO_REMOTE_ERROR); /* it ended the comm */
+    /* The error has ended the comm. */
+    assert_int_equal(pair_send(&pair, from, 12, 5, NULL, &request), RONDO_REMOTE_ERROR);
     assert_says("call 3 of isend");
     pair_close(&pair);
     pair_prepare(&pair, net_with("fail=connect:1"), 0, &far_peer);
@@ -253,7 +253,7 @@ static void the_nth_call_fails(void **state)
     pair_close(&pair);
 }
 
-static void a_rank_can_be_meant(void **state)
+static void faults_can_be_limited_to_a_rank(void **state)
 {
     struct pair pair;
     uint8_t from[64], to[65];
@@ -270,8 +270,8 @@ static void a_rank_can_be_meant(void **state)
     rondo_log_set_rank(-1);
 }
 
-/* All at once, and the data is right. */
-static void messages_arrive_through_all_of_it(void **state)
+/* With all faults at once, the data is still right. */
+static void messages_arrive_despite_all_faults(void **state)
 {
     struct pair pair;
     uint8_t *from = malloc(1 << 20), *to = malloc((1 << 20) + 1);
@@ -288,17 +288,17 @@ static void messages_arrive_through_all_of_it(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(without_faults_nothing_is_between),
+        cmocka_unit_test(without_faults_the_device_is_used_directly),
         cmocka_unit_test(a_build_without_faults_refuses_the_parameter),
-        cmocka_unit_test(words_are_read_strictly),
-        cmocka_unit_test(connecting_stays_under_way),
-        cmocka_unit_test(there_is_no_room_before_each_request),
-        cmocka_unit_test(ends_are_told_late_and_out_of_step),
-        cmocka_unit_test(ends_are_told_after_a_time),
+        cmocka_unit_test(the_parameter_is_parsed_strictly),
+        cmocka_unit_test(connecting_stays_in_progress),
+        cmocka_unit_test(each_request_is_refused_a_few_times_first),
+        cmocka_unit_test(completions_are_reported_after_random_tests),
+        cmocka_unit_test(completions_are_reported_after_a_delay),
         cmocka_unit_test(a_comm_dies_at_its_message),
         cmocka_unit_test(the_nth_call_fails),
-        cmocka_unit_test(a_rank_can_be_meant),
-        cmocka_unit_test(messages_arrive_through_all_of_it),
+        cmocka_unit_test(faults_can_be_limited_to_a_rank),
+        cmocka_unit_test(messages_arrive_despite_all_faults),
     };
     setenv("RONDO_NET_PLUGIN", "none", 1);
     setenv("RONDO_NET", "socket", 1);

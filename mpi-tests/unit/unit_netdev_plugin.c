@@ -1,5 +1,5 @@
-/* External net plugins: every version is adapted, and which one is chosen. What they may do wrong:
- * unit_netdev_plugin_fault. */
+/* External net plugins: adapting every version, and choosing one. unit_netdev_plugin_fault tests plugins that
+ * misbehave. */
 #include "netdev_plugin_world.h"
 
 /* ---- every version ---- */
@@ -43,7 +43,7 @@ static void sizes_pass(struct pair *pair)
     free(to);
 }
 
-/* Three parts, filled by their tags, flushed together; of GPU memory as far as the plugin knows. */
+/* Three parts arrive by their tags and are flushed together. The plugin believes that they are GPU memory. */
 static void groups_pass(struct pair *pair)
 {
     uint8_t from[3][64], to[3][64];
@@ -79,8 +79,8 @@ static void groups_pass(struct pair *pair)
     assert_int_equal(net->iflush(pair->receiver, 3, data, arrived, region, &flush), RONDO_SUCCESS);
     assert_int_equal(net->test(flush, &done, NULL), RONDO_SUCCESS);
     assert_int_equal(done, 1);
-    assert_int_equal(net->unreg(pair->receiver, region[1]),
-                     RONDO_SUCCESS); /* the others are left to the close */
+    /* Closing the comm unregisters the others. */
+    assert_int_equal(net->unreg(pair->receiver, region[1]), RONDO_SUCCESS);
 }
 
 static void every_version_is_adapted(void **state)
@@ -104,7 +104,7 @@ static void every_version_is_adapted(void **state)
         pair_prepare(&back, net, 1, &far_peer);
         assert_true(pair_connect(&there) >= 3);
         pair_connect(&back);
-        assert_int_equal(seen->listeners, 0); /* no longer than they are needed */
+        assert_int_equal(seen->listeners, 0); /* they are closed as soon as nobody needs them */
         sizes_pass(&there);
         sizes_pass(&back);
         groups_pass(&there);
@@ -130,12 +130,12 @@ static void communicators_have_contexts_from_version_11_on(void **state)
         pair_open(&b, net);
         pair_prepare(&c, net, 0, &other);
         pair_connect(&c);
-        assert_int_equal(seen->inits, version >= 11 ? 3 : 1); /* one to find devices with */
+        assert_int_equal(seen->inits, version >= 11 ? 3 : 1); /* one is for finding devices */
         if (version >= 11) {
             assert_int_equal(seen->ids[0], 0);
             assert_true(seen->ids[1] != 0 && seen->ids[2] != 0 && seen->ids[1] != seen->ids[2]);
-            assert_true(seen->ids[1] != other.secret[0] &&
-                        seen->ids[1] != far_peer.secret[0]); /* secrets stay here */
+            /* The plugin does not see the secrets. */
+            assert_true(seen->ids[1] != other.secret[0] && seen->ids[1] != far_peer.secret[0]);
         }
         pair_close(&c);
         assert_int_equal(seen->finals, version >= 11 ? 1 : 0);
@@ -147,9 +147,9 @@ static void communicators_have_contexts_from_version_11_on(void **state)
     }
 }
 
-/* ---- which one ---- */
+/* ---- which plugin is used ---- */
 
-static void plugins_are_found_by_a_users_word(void **state)
+static void plugins_are_found_by_name_or_path(void **state)
 {
     char why[300], words[300], name[400];
     struct mock_net *seen;
@@ -185,7 +185,7 @@ static void plugins_are_found_by_a_users_word(void **state)
     assert_int_equal(n, 0);
 }
 
-static void the_usual_one_is_not_missed(void **state)
+static void a_missing_default_plugin_is_no_error(void **state)
 {
     char why[300];
     int n;
@@ -214,14 +214,14 @@ static void code_that_others_could_change_is_not_loaded(void **state)
     assert_int_equal(chmod(path, 0644), 0);
     assert_int_equal(chmod(folder, 0777), 0);
     assert_int_equal(use(path, "", &n, NULL, 0), RONDO_INVALID_ARGUMENT);
-    assert_int_equal(chmod(folder, 01777), 0); /* as /tmp */
+    assert_int_equal(chmod(folder, 01777), 0); /* sticky, as /tmp is */
     assert_int_equal(use(path, "", &n, NULL, 0), RONDO_SUCCESS);
     assert_int_equal(chmod(folder, 0700), 0);
     assert_int_equal(use(folder, "", &n, NULL, 0), RONDO_INVALID_ARGUMENT);
     net->finalize();
 }
 
-static void a_plugin_comes_first_and_goes_by_its_name(void **state)
+static void a_plugin_comes_first_and_is_chosen_by_its_name(void **state)
 {
     uint32_t mask;
     char why[600];
@@ -242,13 +242,14 @@ static void a_plugin_comes_first_and_goes_by_its_name(void **state)
     assert_int_equal(rondo_netdev_mask(&mask, why, sizeof why), RONDO_INVALID_ARGUMENT);
     assert_says("and the name of a plugin (here Mock Net)");
     rondo_netdev_finalize();
-    set_param("RONDO_NET", "socket"); /* does not even load it */
+    set_param("RONDO_NET", "socket"); /* so the plugin is not even loaded */
     assert_int_equal(rondo_netdev_mask(&mask, why, sizeof why), RONDO_SUCCESS);
     assert_null(dlopen(path_of(11), RTLD_NOW | RTLD_NOLOAD));
     rondo_netdev_finalize();
     set_param("RONDO_NET", NULL);
     setenv("MOCK_NET", "init=2", 1);
-    assert_int_equal(rondo_netdev_mask(&mask, why, sizeof why), RONDO_SYSTEM_ERROR); /* it was asked for */
+    /* The user has asked for the plugin, so its failure is an error. */
+    assert_int_equal(rondo_netdev_mask(&mask, why, sizeof why), RONDO_SYSTEM_ERROR);
     assert_says("init gave 2");
     rondo_netdev_finalize();
 }
@@ -258,10 +259,10 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_version_is_adapted),
         cmocka_unit_test(communicators_have_contexts_from_version_11_on),
-        cmocka_unit_test(plugins_are_found_by_a_users_word),
-        cmocka_unit_test(the_usual_one_is_not_missed),
+        cmocka_unit_test(plugins_are_found_by_name_or_path),
+        cmocka_unit_test(a_missing_default_plugin_is_no_error),
         cmocka_unit_test(code_that_others_could_change_is_not_loaded),
-        cmocka_unit_test(a_plugin_comes_first_and_goes_by_its_name),
+        cmocka_unit_test(a_plugin_comes_first_and_is_chosen_by_its_name),
     };
     setenv("RONDO_SOCKET_IFNAME", "=lo", 1);
     return cmocka_run_group_tests(tests, make_plugins, remove_plugins);

@@ -1,14 +1,14 @@
-/* External net plugins that do wrong, and what the device does not let through to them. */
+/* External net plugins that misbehave, and wrong requests that the device does not pass on to them. */
 #include "netdev_plugin_world.h"
 
-/* ---- plugins that do wrong ---- */
+/* ---- plugins that misbehave ---- */
 
-static void plugins_that_cannot_be_used_are_told_of(void **state)
+static void plugins_that_cannot_be_used_are_reported(void **state)
 {
     static const struct {
         const char *behaviour, *says;
         rondo_status status;
-        int since; /* version */
+        int since; /* the first version with this function */
     } rows[] = {
         { "missing=accept", "has no function accept;", RONDO_INVALID_USAGE, 8 },
         { "missing=getProperties", "has no function getProperties;", RONDO_INVALID_USAGE, 8 },
@@ -41,12 +41,12 @@ static void plugins_that_cannot_be_used_are_told_of(void **state)
             assert_says(rows[i].says);
             assert_says(path_of(version));
             assert_says("RONDO_NET_PLUGIN=none uses verbs and sockets");
-            assert_null(dlopen(path_of(version), RTLD_NOW | RTLD_NOLOAD)); /* it is gone */
+            assert_null(dlopen(path_of(version), RTLD_NOW | RTLD_NOLOAD)); /* it has been unloaded */
         }
     }
 }
 
-static void odd_properties_become_sensible(void **state)
+static void odd_properties_are_corrected(void **state)
 {
     struct rondo_net_properties p;
     struct mock_net *seen;
@@ -102,8 +102,8 @@ static void failures_name_function_code_and_both_ends(void **state)
         assert_says(
             "its last warning: the NIC is on fire (the other end is rank 3 on hostb; this one is mock0 of ");
         assert_says("channel 1)");
-        assert_int_equal(net->isend(pair.sender, byte, 1, 0, region, &request),
-                         rows[i].status); /* the comm has ended */
+        /* The error has ended the comm. */
+        assert_int_equal(net->isend(pair.sender, byte, 1, 0, region, &request), rows[i].status);
         assert_says(rows[i].function);
         assert_int_equal(net->reg(pair.sender, byte, 1, RONDO_NET_HOST, -1, &request), rows[i].status);
         pair_close(&pair);
@@ -134,19 +134,19 @@ static void connecting_can_fail(void **state)
             rondo_error_clear();
             assert_int_equal(net->prepare(0, &far_peer, 0, &pair.receiver, pair.to_sender), rows[i].prepare);
             assert_int_equal(net->prepare(0, &far_peer, 1, &pair.sender, pair.to_receiver), RONDO_SUCCESS);
-            for (int k = 0; k < 2 && rows[i].prepare == RONDO_SUCCESS;
-                 k++) { /* a third time the sender is through */
+            /* Only twice: the third time the sender would be connected. */
+            for (int k = 0; k < 2 && rows[i].prepare == RONDO_SUCCESS; k++) {
                 assert_int_equal(net->connect(pair.sender, pair.to_sender), rows[i].sender);
                 assert_int_equal(net->connect(pair.receiver, pair.to_receiver), rows[i].receiver);
             }
             assert_says(rows[i].says);
-            pair_close(&pair); /* a receiver that is NULL is nothing */
+            pair_close(&pair); /* the receiver may be NULL */
             leave(library, seen);
         }
     }
 }
 
-static void requests_that_never_end_are_given_up(void **state)
+static void comms_close_while_requests_never_complete(void **state)
 {
     struct pair pair;
     struct mock_net *seen;
@@ -172,7 +172,7 @@ static void requests_that_never_end_are_given_up(void **state)
     leave(library, seen);
 }
 
-static void sizes_that_cannot_be_are_not_believed(void **state)
+static void impossible_sizes_are_refused(void **state)
 {
     struct pair pair;
     struct mock_net *seen;
@@ -198,7 +198,7 @@ static void sizes_that_cannot_be_are_not_believed(void **state)
 
 /* ---- limits ---- */
 
-static void as_many_requests_as_promised(void **state)
+static void there_are_as_many_requests_as_promised(void **state)
 {
     enum { N = RONDO_NET_MAX_REQUESTS };
     struct pair pair;
@@ -230,7 +230,7 @@ static void as_many_requests_as_promised(void **state)
     leave(library, seen);
 }
 
-static void what_a_plugin_does_not_take_is_refused(void **state)
+static void requests_that_the_plugin_cannot_take_are_refused(void **state)
 {
     static uint8_t byte;
     struct pair pair;
@@ -269,7 +269,7 @@ static void what_a_plugin_does_not_take_is_refused(void **state)
     leave(library, seen);
 }
 
-static void both_ends_must_mean_the_same(void **state)
+static void both_ends_must_use_the_same_plugin_and_communicator(void **state)
 {
     struct rondo_net_peer other = far_peer;
     struct pair pair, stranger;
@@ -284,8 +284,8 @@ static void both_ends_must_mean_the_same(void **state)
     assert_int_equal(net->connect(pair.receiver, stranger.to_receiver), RONDO_REMOTE_ERROR);
     assert_says(
         "not a sender's handle of a net plugin of this communicator (the other end is rank 3 on hostb");
-    assert_int_equal(net->connect(pair.receiver, pair.to_receiver), RONDO_REMOTE_ERROR); /* it stays */
-    stranger.to_receiver[16] ^= 1; /* the hash of the plugin's name */
+    assert_int_equal(net->connect(pair.receiver, pair.to_receiver), RONDO_REMOTE_ERROR); /* the error stays */
+    stranger.to_receiver[16] ^= 1; /* another hash of the plugin's name */
     assert_int_equal(net->connect(stranger.receiver, stranger.to_receiver), RONDO_INVALID_USAGE);
     assert_says("different net plugins; set RONDO_NET_PLUGIN the same on all hosts");
     pair_close(&pair);
@@ -296,15 +296,15 @@ static void both_ends_must_mean_the_same(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(plugins_that_cannot_be_used_are_told_of),
-        cmocka_unit_test(odd_properties_become_sensible),
+        cmocka_unit_test(plugins_that_cannot_be_used_are_reported),
+        cmocka_unit_test(odd_properties_are_corrected),
         cmocka_unit_test(failures_name_function_code_and_both_ends),
         cmocka_unit_test(connecting_can_fail),
-        cmocka_unit_test(requests_that_never_end_are_given_up),
-        cmocka_unit_test(sizes_that_cannot_be_are_not_believed),
-        cmocka_unit_test(as_many_requests_as_promised),
-        cmocka_unit_test(what_a_plugin_does_not_take_is_refused),
-        cmocka_unit_test(both_ends_must_mean_the_same),
+        cmocka_unit_test(comms_close_while_requests_never_complete),
+        cmocka_unit_test(impossible_sizes_are_refused),
+        cmocka_unit_test(there_are_as_many_requests_as_promised),
+        cmocka_unit_test(requests_that_the_plugin_cannot_take_are_refused),
+        cmocka_unit_test(both_ends_must_use_the_same_plugin_and_communicator),
     };
     setenv("RONDO_SOCKET_IFNAME", "=lo", 1);
     return cmocka_run_group_tests(tests, make_plugins, remove_plugins);

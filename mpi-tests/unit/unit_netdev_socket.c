@@ -1,4 +1,4 @@
-/* The socket net device: messages, matching, interfaces. What goes wrong: unit_netdev_socket_fault. */
+/* The socket net device: messages, matching, interfaces. unit_netdev_socket_fault tests its errors. */
 #include "netdev_socket_world.h"
 #include "topo/detect/detect.h"
 
@@ -8,8 +8,8 @@ static void interfaces_are_chosen_by_rule(void **state)
 {
     (void)state;
     static const struct {
-        const char *rule,
-            *expected; /* a letter each: l lo, e eth0, f eth10, d docker0, i ib0, x eth1, which is down */
+        /* expected has a letter for each: l lo, e eth0, f eth10, d docker0, i ib0, x eth1 (which is down) */
+        const char *rule, *expected;
     } rows[] = {
         { NULL, "efi" },         { "", "efi" },     { "eth", "ef" },      { "=eth", "" },
         { "=eth0", "e" },        { "eth1", "f" },   { "lo", "l" },        { "docker,ib", "di" },
@@ -38,7 +38,7 @@ static void interfaces_are_chosen_by_rule(void **state)
                                  { .name = "eth0" } };
     assert_int_equal(rondo_ifaces_choose(few, 3, NULL), 1);
     assert_int_equal(few[1].chosen, 1);
-    assert_int_equal(rondo_ifaces_choose(few, 1, NULL), 1); /* the loop alone */
+    assert_int_equal(rondo_ifaces_choose(few, 1, NULL), 1); /* there is only the loopback */
     assert_int_equal(rondo_ifaces_choose(few, 0, NULL), 0);
 }
 
@@ -59,7 +59,7 @@ static void devices_are_the_interfaces_that_are_chosen(void **state)
     assert_int_equal(net->properties(1, &properties), RONDO_INVALID_ARGUMENT);
     set_param("RONDO_SOCKET_IFNAME", "=nothing");
     assert_int_equal(net->init(&again, NULL, 0), RONDO_SUCCESS);
-    assert_int_equal(again, 1); /* as found the first time */
+    assert_int_equal(again, 1); /* interfaces are looked up only once */
     assert_int_equal(use("=nothing", "4", "1", why, sizeof why), 0);
     assert_string_equal(
         why,
@@ -78,7 +78,7 @@ static void the_guid_is_the_hardware_address(void **state)
     assert_true(rondo_socket_guid("") == 0);
 }
 
-/* What the topology calls a net is what the device is called. */
+/* The topology's name of a net is the device's name. */
 static void devices_have_the_names_of_the_topology(void **state)
 {
     struct rondo_machine machine = { 0 };
@@ -90,7 +90,8 @@ static void devices_have_the_names_of_the_topology(void **state)
     assert_int_equal(rondo_detect_nets(&machine, NULL), RONDO_SUCCESS);
     for (int32_t i = 0; i < machine.nitems; i++) {
         const struct rondo_item *item = &machine.item[i];
-        int found = item->kind != RONDO_ITEM_NET || item->net.port > 0; /* a NIC of the verbs device */
+        /* A net with a port belongs to the verbs device. */
+        int found = item->kind != RONDO_ITEM_NET || item->net.port > 0;
         for (int d = 0; d < n && !found; d++) {
             assert_int_equal(net->properties(d, &properties), RONDO_SUCCESS);
             found = strcmp(properties.name, item->net.name) == 0;
@@ -100,7 +101,7 @@ static void devices_have_the_names_of_the_topology(void **state)
     rondo_machine_release(&machine);
 }
 
-static void memory_of_the_host_only(void **state)
+static void only_host_memory_is_registered(void **state)
 {
     struct pair pair;
     void *region;
@@ -122,7 +123,8 @@ static void message_of(const struct pair *pair, uint8_t *from, uint8_t *to, size
     size_t arrived = 99;
     memset(to, 0xee, bytes + GUARD);
     pattern(from, bytes, (unsigned)bytes);
-    void *receiving = receive_one(pair->receiver, to, bytes + (bytes & 1), 5); /* exact room for even ones */
+    /* Even sizes get exactly the room that they need. */
+    void *receiving = receive_one(pair->receiver, to, bytes + (bytes & 1), 5);
     finish(send_some(pair->sender, from, bytes, 5), receiving, &arrived);
     assert_int_equal(arrived, bytes);
     assert_memory_equal(from, to, bytes);
@@ -171,7 +173,7 @@ static void all_sizes_arrive_over_ipv6(void **state)
     sizes_over("AF_INET6", "3");
 }
 
-/* A receiver reads where it expects data: what it guessed wrong is put right, whatever comes after what. */
+/* A receiver reads to where it expects data. It must correct a wrong guess for any order of lengths. */
 static void lengths_change_from_message_to_message(void **state)
 {
     enum { N = RONDO_NET_MAX_REQUESTS, ROOM = 400000 };
@@ -190,7 +192,7 @@ static void lengths_change_from_message_to_message(void **state)
         for (int round = 0; round < 20; round++) {
             void *sending[N], *receiving[N];
             size_t bytes[N], arrived;
-            for (int i = 0; i < N; i++) { /* all are there when the first is read, in some rounds */
+            for (int i = 0; i < N; i++) { /* so in some rounds, all are there before the first is read */
                 random ^= random << 13, random ^= random >> 17, random ^= random << 5;
                 bytes[i] = sizes[random % RONDO_COUNTOF(sizes)];
                 sending[i] = send_some(pair.sender, from + i, bytes[i], i);
@@ -211,8 +213,8 @@ static void lengths_change_from_message_to_message(void **state)
     free(to);
 }
 
-/* Messages of all sizes at a time: connections run ahead of one another. */
-static void requests_under_way_are_as_many_as_promised(const char *nconns)
+/* Messages of all sizes are in flight at a time, so some connections run ahead of others. */
+static void fill_with_requests(const char *nconns)
 {
     enum { N = RONDO_NET_MAX_REQUESTS };
     static const size_t sizes[] = { 0, 13, 400000, 1, 131073, 65536, 0, 999999 };
@@ -244,11 +246,11 @@ static void requests_under_way_are_as_many_as_promised(const char *nconns)
     free(to);
 }
 
-static void thirty_two_requests_are_under_way(void **state)
+static void thirty_two_requests_are_in_flight(void **state)
 {
     (void)state;
-    requests_under_way_are_as_many_as_promised("1");
-    requests_under_way_are_as_many_as_promised("4");
+    fill_with_requests("1");
+    fill_with_requests("4");
 }
 
 /* ---- several parts ---- */
@@ -288,7 +290,7 @@ static void parts_arrive_in_every_order(void **state)
     pair_close(&pair);
 }
 
-/* Of equal tags the first comes first; the next receive's messages come after all of this one's. */
+/* Messages of equal tags keep their order, and a later receive gets later messages. */
 static void equal_tags_and_the_next_receive_keep_the_order(void **state)
 {
     uint8_t to[3] = { 0 };
@@ -316,7 +318,7 @@ static void equal_tags_and_the_next_receive_keep_the_order(void **state)
 
 /* ---- connecting ---- */
 
-/* All senders first: connections are accepted by whatever comm is there. */
+/* All senders connect first, and any comm of the device accepts their connections. */
 static void connections_come_in_any_order(void **state)
 {
     enum { N = 9 };
@@ -326,7 +328,7 @@ static void connections_come_in_any_order(void **state)
     for (int i = 0; i < N; i++) {
         pair_prepare(&pair[i]);
     }
-    set_param("RONDO_SOCKET_NCONNS", "1"); /* the ninth's ends differ */
+    set_param("RONDO_SOCKET_NCONNS", "1"); /* the two ends of the ninth differ */
     net->close(pair[8].sender);
     assert_int_equal(net->prepare(0, &some_peer, 1, &pair[8].sender, pair[8].to_receiver), RONDO_SUCCESS);
     for (int i = N - 1; i >= 0; i--) {
@@ -404,14 +406,14 @@ int main(void)
         ROW(devices_are_the_interfaces_that_are_chosen),
         cmocka_unit_test(the_guid_is_the_hardware_address),
         ROW(devices_have_the_names_of_the_topology),
-        ROW(memory_of_the_host_only),
+        ROW(only_host_memory_is_registered),
         ROW(all_sizes_arrive_over_ipv6),
         ROW(use_before_connect_or_the_wrong_way_is_refused),
     };
     const struct CMUnitTest moving[] = {
         ROW(all_sizes_arrive_over_ipv4),
         ROW(lengths_change_from_message_to_message),
-        ROW(thirty_two_requests_are_under_way),
+        ROW(thirty_two_requests_are_in_flight),
         ROW(parts_arrive_in_every_order),
         ROW(equal_tags_and_the_next_receive_keep_the_order),
         ROW(connections_come_in_any_order),

@@ -1,4 +1,4 @@
-/* The socket net device: how many system calls a message takes. Calls of the library come here first. */
+/* The socket net device: how many system calls a message takes. The functions below count the calls. */
 #include "netdev_socket_world.h"
 #include <sys/syscall.h>
 
@@ -29,7 +29,7 @@ ssize_t recvmsg(int fd, struct msghdr *header, int flags)
     return syscall(SYS_recvmsg, fd, header, flags);
 }
 
-/* Until so many bytes wait at the receiver's socket. */
+/* Wait until this many bytes are at the receiver's socket. */
 static void await_bytes(void *comm, size_t bytes)
 {
     int64_t start = rondo_now_ns();
@@ -40,7 +40,7 @@ static void await_bytes(void *comm, size_t bytes)
     }
 }
 
-/* @return calls of the receiver once all is there; *sender those of the sender. */
+/* @return the receiver's calls once all data has arrived; *sender: the sender's. */
 static int cost_of(struct pair *pair, size_t bytes, int *sender)
 {
     static uint8_t from[BYTES], to[BYTES];
@@ -72,7 +72,7 @@ static void a_message_is_one_call_at_each_end(void **state)
     use_loop("1");
     pair_open(&pair);
     for (size_t i = 0; i < RONDO_COUNTOF(sizes); i++) {
-        for (int again = 0; again < 3; again++) { /* from the second on it is known how long it is */
+        for (int again = 0; again < 3; again++) { /* from the second one on, the receiver knows the length */
             int receiver = cost_of(&pair, sizes[i], &sender);
             assert_int_equal(sender, 1);
             assert_in_range(receiver, 1, again > 0 || sizes[i] <= 4096 ? 1 : 2);
@@ -81,7 +81,7 @@ static void a_message_is_one_call_at_each_end(void **state)
     pair_close(&pair);
 }
 
-static void messages_that_wait_share_calls(void **state)
+static void waiting_messages_share_calls(void **state)
 {
     enum { N = 8 };
     struct pair pair;
@@ -109,7 +109,7 @@ static void messages_that_wait_share_calls(void **state)
     pair_close(&pair);
 }
 
-static void a_look_at_nothing_is_one_call(void **state)
+static void a_test_without_data_is_one_call(void **state)
 {
     struct pair pair;
     void *receiving;
@@ -124,7 +124,7 @@ static void a_look_at_nothing_is_one_call(void **state)
         assert_int_equal(net->test(receiving, &done, NULL), RONDO_SUCCESS);
         assert_int_equal(done, 0);
     }
-    assert_int_equal(calls, 100); /* whatever the number of connections */
+    assert_int_equal(calls, 100); /* one each, although there are 4 connections */
     pair_close(&pair);
 }
 
@@ -132,8 +132,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         ROW(a_message_is_one_call_at_each_end),
-        ROW(messages_that_wait_share_calls),
-        ROW(a_look_at_nothing_is_one_call),
+        ROW(waiting_messages_share_calls),
+        ROW(a_test_without_data_is_one_call),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

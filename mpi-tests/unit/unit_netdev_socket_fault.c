@@ -1,12 +1,11 @@
-/* The socket net device in bad times: strangers at the port, wrong messages, peers that end, links that die.
- */
+/* The socket net device with faults: strangers at the port, wrong messages, peers that end, dead links. */
 #include "netdev_socket_world.h"
 
 enum { MIB = 1 << 20 };
 
-/* ---- who connects ---- */
+/* ---- strangers ---- */
 
-static void a_wrong_secret_is_no_way_in(void **state)
+static void a_wrong_secret_is_refused(void **state)
 {
     struct rondo_net_peer other = some_peer;
     struct pair pair;
@@ -22,13 +21,13 @@ static void a_wrong_secret_is_no_way_in(void **state)
     assert_says("rank 3 on hostb at 127.0.0.1:");
     assert_int_equal(dropped(pair.receiver), 1);
     assert_int_equal(net->connect(pair.receiver, pair.to_receiver), RONDO_IN_PROGRESS);
-    pair_connect(&pair); /* its place is still free */
+    pair_connect(&pair); /* the stranger has not taken the sender's place */
     net->close(liar);
     pair_close(&pair);
 }
 
-/* The right secret, but not who the handle says. */
-static void another_sender_with_the_secret_is_found_out(void **state)
+/* This sender has the right secret, but it is not the one of the handle. */
+static void another_sender_with_the_secret_is_refused(void **state)
 {
     struct pair pair;
     void *other;
@@ -44,7 +43,7 @@ static void another_sender_with_the_secret_is_found_out(void **state)
     pair_close(&pair);
 }
 
-static void handles_of_anything_are_refused(void **state)
+static void wrong_handles_are_refused(void **state)
 {
     struct pair pair;
     (void)state;
@@ -70,7 +69,7 @@ static void handles_of_anything_are_refused(void **state)
     }
 }
 
-/* 1,000 connections that say anything, while messages flow and others connect. */
+/* 1,000 connections send garbage while messages flow and others connect. */
 static void garbage_at_the_port_disturbs_nobody(void **state)
 {
     enum { N = 1000 };
@@ -87,7 +86,7 @@ static void garbage_at_the_port_disturbs_nobody(void **state)
             random ^= random << 13, random ^= random >> 7, random ^= random << 17;
             noise[b] = (uint8_t)random;
         }
-        if (i % 4 == 0) { /* a good beginning */
+        if (i % 4 == 0) { /* garbage that begins like a hello */
             struct rondo_socket_hello hello = { .magic = RONDO_SOCKET_MAGIC,
                                                 .version = (uint32_t)(i % 8 == 0),
                                                 .to = random,
@@ -113,7 +112,7 @@ static void garbage_at_the_port_disturbs_nobody(void **state)
     pair_close(&late);
 }
 
-static void the_silent_are_dropped_after_a_while(void **state)
+static void silent_strangers_are_dropped_after_a_while(void **state)
 {
     struct pair pair;
     char byte;
@@ -127,8 +126,8 @@ static void the_silent_are_dropped_after_a_while(void **state)
         assert_int_equal(net->connect(pair.receiver, pair.to_receiver), RONDO_IN_PROGRESS);
         end_of_patience(start);
     }
-    device->oldest->since_ns -= RONDO_SOCKET_SILENT_MS * 1000000ll +
-                                1; /* the first one came that much earlier */
+    /* Let the first stranger be too old. */
+    device->oldest->since_ns -= RONDO_SOCKET_SILENT_MS * 1000000ll + 1;
     assert_int_equal(net->connect(pair.receiver, pair.to_receiver), RONDO_IN_PROGRESS);
     assert_int_equal(device->dropped[RONDO_SOCKET_SILENT], 1);
     assert_int_equal(device->nunnamed, 1);
@@ -165,7 +164,7 @@ static int crowd(void *arg)
     return 0;
 }
 
-static void of_a_crowd_the_oldest_go(void **state)
+static void the_oldest_of_too_many_strangers_are_dropped(void **state)
 {
     (void)state;
     assert_int_equal(in_child(crowd, NULL), 0);
@@ -191,7 +190,7 @@ static int no_descriptors(void *arg)
     return status != RONDO_SYSTEM_ERROR || !strstr(rondo_error_text(), "ulimit -n");
 }
 
-static void too_few_descriptors_are_named(void **state)
+static void running_out_of_descriptors_is_named(void **state)
 {
     (void)state;
     assert_int_equal(in_child(no_descriptors, NULL), 0);
@@ -214,7 +213,7 @@ static void a_message_that_does_not_fit_is_wrong_usage(void **state)
                            : "message 0 has tag 2");
         assert_says("rank 3 on hostb");
         rondo_error_clear();
-        assert_int_equal(failure_of(second), RONDO_INVALID_USAGE); /* with the same sentence */
+        assert_int_equal(failure_of(second), RONDO_INVALID_USAGE); /* and the same text */
         assert_says("message 0");
         assert_int_equal(net->irecv(pair.receiver, 1, (void *[]){ to }, (size_t[]){ 1 }, (int[]){ 0 },
                                     (void *[]){ NULL }, &first),
@@ -223,8 +222,8 @@ static void a_message_that_does_not_fit_is_wrong_usage(void **state)
     }
 }
 
-/* A peer that knows the secret, and then sends what is no frame. */
-static void frames_are_not_believed(void **state)
+/* The peer knows the secret, but then sends a wrong frame. */
+static void wrong_frames_are_refused(void **state)
 {
     const struct rondo_socket_frame frames[] = { { .bytes = 1 },
                                                  { .bytes = UINT64_MAX, .check = RONDO_SOCKET_MAGIC },
@@ -248,7 +247,7 @@ static void frames_are_not_believed(void **state)
 
 /* ---- ends ---- */
 
-static void a_clean_close_is_an_error_when_something_is_asked(void **state)
+static void a_clean_close_is_an_error_for_pending_receives(void **state)
 {
     struct pair pair;
     char to[4] = "";
@@ -263,7 +262,7 @@ static void a_clean_close_is_an_error_when_something_is_asked(void **state)
     assert_int_equal(failure_of(second), RONDO_REMOTE_ERROR);
     assert_says("receiving failed: the other end closed the connection; usual causes: its process has ended");
     assert_says("this one is ");
-    assert_int_equal(net->test(first, &done, &arrived), RONDO_SUCCESS); /* it had come before */
+    assert_int_equal(net->test(first, &done, &arrived), RONDO_SUCCESS); /* it had arrived before the close */
     assert_int_equal(done, 1);
     assert_int_equal(arrived, 3);
     assert_string_equal(to, "abc");
@@ -299,7 +298,7 @@ static void a_receiver_that_closes_is_noticed(void **state)
     net->close(pair.sender);
 }
 
-static void a_comm_closes_at_any_time(void **state)
+static void a_comm_can_be_closed_at_any_time(void **state)
 {
     static char data[4 * MIB];
     struct pair pair;
@@ -322,8 +321,8 @@ static void a_comm_closes_at_any_time(void **state)
     net->close(NULL);
 }
 
-/* A peer process: at the other end of pipes for handles. It sends half of a message, or receives one, and
- * then waits for its death. */
+/* A peer process, with pipes for the handles. It sends a message and a half, or receives one, and then waits
+ * to be killed. */
 struct victim {
     int is_send, in[2], out[2];
     pid_t pid;
@@ -345,7 +344,7 @@ static void victim_runs(const struct victim *victim)
     request = victim->is_send ? send_some(comm, data, MIB, 0) : receive_one(comm, data, sizeof data, 0);
     while (!done && net->test(request, &done, NULL) == RONDO_SUCCESS) {
     }
-    if (victim->is_send) { /* half of the next one, as a process that dies leaves it */
+    if (victim->is_send) { /* a process that dies may leave half of a message */
         struct rondo_socket_frame frame = { .bytes = MIB, .check = RONDO_SOCKET_MAGIC + 1 };
         (void)!send(((struct rondo_socket_comm *)comm)->conn[0].fd, &frame, sizeof frame, 0);
         (void)!send(((struct rondo_socket_comm *)comm)->conn[0].fd, data, 1000, 0);
@@ -419,8 +418,7 @@ static void a_killed_receiver_is_named(void **state)
     for (int i = 3; i >= 0; i--) {
         int done = 0;
         rondo_status status = i < 2 ? net->test(under_way[i], &done, NULL) : failure_of(under_way[i]);
-        assert_true(done ||
-                    status == RONDO_REMOTE_ERROR); /* the kernel's buffers may have held the first two */
+        assert_true(done || status == RONDO_REMOTE_ERROR); /* the kernel may have buffered the first two */
         assert_says("rank 3 on hostb at 127.0.0.1:");
     }
     net->close(comm);
@@ -428,7 +426,7 @@ static void a_killed_receiver_is_named(void **state)
 
 /* ---- links ---- */
 
-/* Twice the timeout with a closed window: the kernel of the other end answers, so nothing is wrong. */
+/* The window stays closed for twice the timeout. This is no error, because the other end's kernel answers. */
 static void a_receiver_that_computes_is_not_dead(void **state)
 {
     static char from[8 * MIB], to[8 * MIB];
@@ -459,7 +457,7 @@ static int loop_set(int up)
     return result;
 }
 
-/* The sender has more, and the receiver's host has said that it has no room: nothing is on the way. */
+/* Fill the receiver's buffers, so that the sender has data left and nothing is in flight. */
 static void window_close(struct pair *pair, void *sending)
 {
     struct tcp_info info = { .tcpi_unacked = 1 };
@@ -477,7 +475,7 @@ static void window_close(struct pair *pair, void *sending)
 
 enum cut { CUT_RECEIVER, CUT_SENDER, CUT_CLOSED_WINDOW, NUM_CUTS };
 
-/* In a network of its own, whose only link goes down. arg: who looks, and when. */
+/* Run in a network namespace, and take its only link down. arg: which end waits, and when. */
 static int cut_link(void *arg)
 {
     static char data[8 * MIB];
@@ -525,18 +523,18 @@ static void a_link_that_dies_is_an_error_in_bounded_time(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        ROW(a_wrong_secret_is_no_way_in),
-        ROW(another_sender_with_the_secret_is_found_out),
-        ROW(handles_of_anything_are_refused),
+        ROW(a_wrong_secret_is_refused),
+        ROW(another_sender_with_the_secret_is_refused),
+        ROW(wrong_handles_are_refused),
         ROW(garbage_at_the_port_disturbs_nobody),
-        ROW(the_silent_are_dropped_after_a_while),
-        ROW(of_a_crowd_the_oldest_go),
-        ROW(too_few_descriptors_are_named),
+        ROW(silent_strangers_are_dropped_after_a_while),
+        ROW(the_oldest_of_too_many_strangers_are_dropped),
+        ROW(running_out_of_descriptors_is_named),
         ROW(a_message_that_does_not_fit_is_wrong_usage),
-        ROW(frames_are_not_believed),
-        ROW(a_clean_close_is_an_error_when_something_is_asked),
+        ROW(wrong_frames_are_refused),
+        ROW(a_clean_close_is_an_error_for_pending_receives),
         ROW(a_receiver_that_closes_is_noticed),
-        ROW(a_comm_closes_at_any_time),
+        ROW(a_comm_can_be_closed_at_any_time),
         ROW(a_killed_sender_is_named),
         ROW(a_killed_receiver_is_named),
         ROW(a_receiver_that_computes_is_not_dead),

@@ -1,5 +1,5 @@
-/* The socket net device with threads that help: how many there are and when, ends that differ, peers that
- * die, memory after an end. What they carry: unit_netdev_socket. */
+/* The socket net device with helper threads: how many there are and when, ends that differ, peers that die,
+ * memory after an error. unit_netdev_socket tests the data they carry. */
 #include "netdev_socket_world.h"
 #include <poll.h>
 #include <time.h>
@@ -30,7 +30,7 @@ static void there_are_as_many_threads_as_asked_for(void **state)
 {
     static const struct {
         const char *threads, *nconns;
-        int conns, helpers; /* of an end */
+        int conns, helpers; /* of one end */
     } rows[] = { { "0", "1", 1, 0 }, { "0", "4", 4, 0 },     { "1", "1", 2, 1 },
                  { "2", "3", 7, 2 }, { "16", "64", 65, 16 }, { "3", "64", 64, 3 } };
     (void)state;
@@ -38,7 +38,7 @@ static void there_are_as_many_threads_as_asked_for(void **state)
         struct pair pair;
         use_helpers(rows[i].threads, rows[i].nconns);
         pair_prepare(&pair);
-        assert_true(are_helpers(0)); /* not before there is something to move */
+        assert_true(are_helpers(0)); /* they start with the first message */
         pair_connect(&pair);
         assert_true(are_helpers(2 * rows[i].helpers));
         assert_int_equal(end_of(pair.sender)->nconns, rows[i].conns);
@@ -48,8 +48,8 @@ static void there_are_as_many_threads_as_asked_for(void **state)
     }
 }
 
-/* Each end has its own number; the connections, and how messages are cut, are those of the one that wants
- * less. */
+/* Each end has its own number of helpers. The end that wants less decides the number of connections and how
+ * messages are cut. */
 static void ends_may_differ(void **state)
 {
     static const char *const rows[][4] = {
@@ -74,7 +74,7 @@ static void ends_may_differ(void **state)
     }
 }
 
-/* Messages until one fails, which one must. */
+/* Send messages until one fails. */
 static rondo_status failure_of_sending(void *comm)
 {
     int64_t start = rondo_now_ns();
@@ -91,7 +91,7 @@ static rondo_status failure_of_sending(void *comm)
     return status;
 }
 
-/* What a helper meets ends the comm, and with it the helpers: the memory of its messages is the caller's
+/* An error that a helper finds ends the comm and its helpers, so the memory of messages belongs to the caller
  * again. */
 static void a_lost_connection_is_an_error_and_ends_the_threads(void **state)
 {
@@ -104,12 +104,12 @@ static void a_lost_connection_is_an_error_and_ends_the_threads(void **state)
     shutdown(end_of(pair.receiver)->conn[2].fd, SHUT_RDWR);
     assert_int_equal(failure_of_sending(pair.sender), RONDO_REMOTE_ERROR);
     assert_says("sending failed");
-    assert_true(are_helpers(2)); /* the other end's */
+    assert_true(are_helpers(2)); /* those of the other end */
     pair_close(&pair);
 }
 
-/* The other end has no helpers: it sends the frame, and then finds that it cannot send more. */
-static void so_is_one_that_ends_at_the_receiver(void **state)
+/* The sender has no helpers. It sends the frame, and then finds that it cannot send more. */
+static void a_connection_lost_at_the_receiver_is_an_error_too(void **state)
 {
     struct pair pair;
     void *request;
@@ -134,7 +134,7 @@ static void so_is_one_that_ends_at_the_receiver(void **state)
     pair_close(&pair);
 }
 
-static void after_a_stop_nobody_is_at_the_memory(void **state)
+static void after_a_stop_no_thread_touches_the_memory(void **state)
 {
     struct pair pair;
     void *request;
@@ -163,7 +163,7 @@ static void after_a_stop_nobody_is_at_the_memory(void **state)
     pair_close(&pair);
 }
 
-/* An idle helper sleeps: it looks a few microseconds long, and then waits for its event. */
+/* An idle helper polls for a few microseconds and then sleeps until its event. */
 static void idle_threads_sleep(void **state)
 {
     struct pair pair;
@@ -189,8 +189,8 @@ int main(void)
         ROW(there_are_as_many_threads_as_asked_for),
         ROW(ends_may_differ),
         ROW(a_lost_connection_is_an_error_and_ends_the_threads),
-        ROW(so_is_one_that_ends_at_the_receiver),
-        ROW(after_a_stop_nobody_is_at_the_memory),
+        ROW(a_connection_lost_at_the_receiver_is_an_error_too),
+        ROW(after_a_stop_no_thread_touches_the_memory),
         ROW(idle_threads_sleep),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,14 +1,14 @@
-/* The socket net device: a sender and a receiver between the same ranks, one of which has a lane over a
- * connection of the other. */
+/* The socket net device: a sender and a receiver between the same two ranks share a connection, over which
+ * one of them has a lane. */
 #include "netdev_socket_world.h"
 
 enum { N_FLIGHT = 4, LARGEST = 300000, ROUNDS = 200 };
 
-/* Two ends in one process: what each has in both directions. */
+/* One of two ends in this process, with its comms in both directions. */
 struct side {
     int rank, owner;
     struct rondo_socket_comm *send, *recv;
-    char to_receiver[RONDO_NET_HANDLE], to_sender[RONDO_NET_HANDLE]; /* handles, of send and recv */
+    char to_receiver[RONDO_NET_HANDLE], to_sender[RONDO_NET_HANDLE]; /* the handles of send and recv */
 };
 
 static void side_prepare(struct side *side, int owned)
@@ -55,7 +55,7 @@ static void sides_close(struct side side[2])
     }
 }
 
-/* The end whose sender has the lane: the other one's receiver has it too. */
+/* @return the end whose sender has the lane; the receiver at the other end has it too. */
 static struct side *lane_from(struct side side[2])
 {
     struct side *from = side[0].send->lane ? &side[0] : &side[1], *to = from == side ? &side[1] : &side[0];
@@ -66,7 +66,7 @@ static struct side *lane_from(struct side side[2])
     return from;
 }
 
-/* One message of so many bytes, each byte of it right. */
+/* Send one message of this size, and check all of its bytes. */
 static void pass(struct side *from, struct side *to, size_t bytes, unsigned seed)
 {
     static uint8_t sent[LARGEST], came[LARGEST];
@@ -87,7 +87,7 @@ static uint32_t segments(const struct rondo_socket_comm *comm)
     return info.tcpi_segs_out;
 }
 
-/* @return packets for ROUNDS messages of 8 bytes each way, one after the other. */
+/* @return the packets for ROUNDS messages of 8 bytes each way, sent one by one. */
 static uint32_t packets(struct side side[2])
 {
     uint32_t before = 0, after = 0;
@@ -113,13 +113,13 @@ static void acknowledgements_ride_on_data(void **state)
     assert_int_equal(from->send->conn[from->send->lane].fd, from->recv->conn[0].fd);
     pass(&side[0], &side[1], 8, 1);
     pass(&side[1], &side[0], 8, 1);
-    uint32_t together = packets(side) / 2; /* both comms of an end look at the same connection */
+    uint32_t together = packets(side) / 2; /* both comms of an end count the same connection */
     sides_close(side);
     sides_open(side, "1", 0, 0);
     uint32_t apart = packets(side);
     sides_close(side);
-    assert_in_range(together, 2 * ROUNDS,
-                    2 * ROUNDS + ROUNDS / 4); /* a packet a message; some room for timers */
+    /* One packet a message, and a few more by timers. */
+    assert_in_range(together, 2 * ROUNDS, 2 * ROUNDS + ROUNDS / 4);
     assert_true(apart > together + ROUNDS / 2);
 }
 
@@ -138,8 +138,8 @@ static void ends_share_only_if_both_have_a_reverse_comm(void **state)
     }
 }
 
-/* Several messages under way each way, small and large in any order: each arrives where it belongs. */
-static void small_and_large_ones_keep_their_order(void **state)
+/* Several messages are in flight each way, small and large in any order. Each arrives where it belongs. */
+static void small_and_large_messages_keep_their_order(void **state)
 {
     static const size_t sizes[] = { 0,    8,     1024,   RONDO_SOCKET_SMALL, RONDO_SOCKET_SMALL + 1,
                                     5000, 70000, LARGEST };
@@ -173,7 +173,7 @@ static void small_and_large_ones_keep_their_order(void **state)
     }
 }
 
-/* Whichever closes first: its reverse comm goes on, and the other end of the one that closed is told. */
+/* Whichever comm closes first, its reverse comm goes on, and the other end of the closed one fails. */
 static void reverse_comms_close_in_any_order(void **state)
 {
     uint8_t byte;
@@ -200,8 +200,8 @@ static void reverse_comms_close_in_any_order(void **state)
     }
 }
 
-/* What was sent before the end of a comm arrives, though its reverse comm closes as well. */
-static void what_was_sent_arrives_after_the_end(void **state)
+/* Data that was sent before a comm closed arrives, although the reverse comm closes as well. */
+static void data_sent_before_the_close_arrives(void **state)
 {
     static uint8_t data[LARGEST], came[LARGEST];
     (void)state;
@@ -236,8 +236,8 @@ static int loop_up(int up)
     return result;
 }
 
-/* A message has gone that nobody can acknowledge, which puts keepalive off, and its sender waits for the
- * answer on the same connection. */
+/* Nobody can acknowledge the last message, which suspends TCP keepalive. Its sender waits for the answer on
+ * the same connection. */
 static int cut_link(void *arg)
 {
     struct side side[2];
@@ -259,7 +259,7 @@ static int cut_link(void *arg)
     return status != RONDO_REMOTE_ERROR ? 1 : (rondo_now_ns() - start) / 1000000 > 8000 ? 2 : 0;
 }
 
-static void a_link_that_dies_is_noticed_by_who_waits_for_an_answer(void **state)
+static void a_dead_link_is_noticed_while_waiting_for_an_answer(void **state)
 {
     (void)state;
     for (int i = 0; i < 2; i++) {
@@ -277,10 +277,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         ROW(acknowledgements_ride_on_data),
         ROW(ends_share_only_if_both_have_a_reverse_comm),
-        ROW(small_and_large_ones_keep_their_order),
+        ROW(small_and_large_messages_keep_their_order),
         ROW(reverse_comms_close_in_any_order),
-        ROW(what_was_sent_arrives_after_the_end),
-        ROW(a_link_that_dies_is_noticed_by_who_waits_for_an_answer),
+        ROW(data_sent_before_the_close_arrives),
+        ROW(a_dead_link_is_noticed_while_waiting_for_an_answer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* net/verbs/verbs.h: the attributes of each state, parameters, and which ports are devices. */
+/* net/verbs/verbs.h: attributes of queue pairs in each state, parameters, and which ports are devices. */
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include "own_mounts.h"
@@ -14,7 +14,7 @@ enum {
                IBV_QP_MAX_QP_RD_ATOMIC
 };
 
-/* Everything else of the three structs is zero. */
+/* All other fields of the three structs must be zero. */
 static void check_states(const struct rondo_verbs_comm *comm, const struct rondo_verbs_comm *other,
                          struct ibv_ah_attr path, int port, int mtu)
 {
@@ -121,8 +121,7 @@ static void the_lower_mtu_of_the_ends_is_used(void **state)
     pair_close(&pair);
 }
 
-/* Each parameter, by its name and by those of NCCL and TensorFlow, and the byte or word of the attributes
- * that it changes. */
+/* Each parameter by its names in Rondo, NCCL and TensorFlow, and the field that it changes. */
 #define ATTR(member) offsetof(struct ibv_qp_attr, member), sizeof(((struct ibv_qp_attr *)0)->member)
 static const struct {
     const char *names[3];
@@ -147,7 +146,7 @@ static const struct {
       "77",
       IBV_QPS_RTR,
       ATTR(ah_attr.grh.traffic_class),
-      0 }, /* the sender's */
+      0 }, /* it does not change the sender */
     { { "RONDO_IB_ADDR_RANGE", "NCCL_IB_ADDR_RANGE" },
       "fe80::/16",
       IBV_QPS_RTR,
@@ -255,7 +254,7 @@ static void networks_are_read_and_compared_by_bits(void **state)
     }
 }
 
-static void a_network_that_is_none_or_of_no_gid_is_an_error(void **state)
+static void a_network_that_is_invalid_or_has_no_gid_is_an_error(void **state)
 {
     struct pair pair;
     int n;
@@ -264,7 +263,7 @@ static void a_network_that_is_none_or_of_no_gid_is_an_error(void **state)
     assert_int_equal(pair_try(&pair, ROCE, RONDO_NET_HOST), RONDO_SYSTEM_ERROR);
     assert_says("has no GID in RONDO_IB_ADDR_RANGE=192.168.0.0/16");
     pair_close(&pair);
-    pair_open(&pair, IB); /* has a LID */
+    pair_open(&pair, IB); /* this port has a LID */
     pair_close(&pair);
     setenv("RONDO_IB_ADDR_RANGE", "ten", 1);
     dev->finalize();
@@ -275,7 +274,7 @@ static void a_network_that_is_none_or_of_no_gid_is_an_error(void **state)
     begin();
 }
 
-static void queues_have_room_for_all_that_can_be_under_way(void **state)
+static void queues_have_room_for_all_that_can_be_in_flight(void **state)
 {
     struct pair pair;
     (void)state;
@@ -290,7 +289,7 @@ static void queues_have_room_for_all_that_can_be_under_way(void **state)
     assert_int_equal(fake.last_qp.cap.max_send_wr, 1024);
     assert_int_equal(fake.last_qp.cap.max_recv_wr, 1024);
     pair_close(&pair);
-    set("RONDO_IB_QUEUE_DEPTH", "33"); /* what can be under way is the least */
+    set("RONDO_IB_QUEUE_DEPTH", "33"); /* no less than what can be in flight */
     pair_open(&pair, IB);
     assert_int_equal(fake.last_qp.cap.max_send_wr, 64);
     assert_int_equal(fake.last_qp.cap.max_recv_wr, 33);
@@ -304,7 +303,7 @@ static uint32_t memory_of(int device)
     return properties.memory;
 }
 
-static void nics_take_gpu_memory_by_dmabuf_when_they_say_so(void **state)
+static void nics_take_gpu_memory_by_dmabuf_if_they_support_it(void **state)
 {
     static const int refusals[] = { EOPNOTSUPP, EPROTONOSUPPORT };
     (void)state;
@@ -316,10 +315,10 @@ static void nics_take_gpu_memory_by_dmabuf_when_they_say_so(void **state)
         begin();
         assert_false(memory_of(IB) & RONDO_NET_DMABUF);
     }
-    assert_int_equal(fake_verbs_objects(), 0); /* the look leaves nothing */
+    assert_int_equal(fake_verbs_objects(), 0); /* asking leaves no objects behind */
 }
 
-/* With a /sys of its own where the module is. @return exit code: 77 not permitted, 1 wrong. */
+/* Run with a /sys/module of its own. @return the exit code: 77 not permitted, 1 wrong. */
 static int peer_memory_child(void)
 {
     if (own_mounts_enter("/sys/module") != 0) {
@@ -337,7 +336,7 @@ static int peer_memory_child(void)
     return (memory_of(IB) & RONDO_NET_CUDA) == 0;
 }
 
-static void nics_take_gpu_memory_when_the_module_is_there(void **state)
+static void nics_take_gpu_memory_if_the_module_is_loaded(void **state)
 {
     int status;
     pid_t child;
@@ -412,7 +411,7 @@ static int count_devices(char why[256])
     return n;
 }
 
-static void ports_that_are_down_or_not_wanted_are_no_devices_and_why_is_said(void **state)
+static void ports_that_are_down_or_filtered_out_are_no_devices_and_the_text_says_why(void **state)
 {
     char why[256];
     (void)state;
@@ -453,8 +452,8 @@ static void a_nic_that_cannot_be_opened_is_left_out(void **state)
     assert_int_equal(count_devices(why), 2);
 }
 
-/* Whatever this host has: the real library, or none. */
-static void the_real_library_is_opened_or_why_not_is_said(void **state)
+/* This host may or may not have the real library. */
+static void the_real_library_is_opened_or_the_text_says_why_not(void **state)
 {
     char why[256];
     (void)state;
@@ -467,7 +466,7 @@ static void the_real_library_is_opened_or_why_not_is_said(void **state)
     dev->finalize();
 }
 
-static void a_port_without_a_gid_is_named_with_what_to_do(void **state)
+static void a_port_without_a_gid_is_an_error_with_a_remedy(void **state)
 {
     struct pair pair;
     (void)state;
@@ -494,17 +493,17 @@ int main(void)
         TEST(parameters_change_the_attributes),
         TEST(clear_to_sends_have_a_traffic_class_of_their_own),
         TEST(networks_are_read_and_compared_by_bits),
-        TEST(a_network_that_is_none_or_of_no_gid_is_an_error),
-        TEST(queues_have_room_for_all_that_can_be_under_way),
-        TEST(nics_take_gpu_memory_by_dmabuf_when_they_say_so),
-        TEST(nics_take_gpu_memory_when_the_module_is_there),
+        TEST(a_network_that_is_invalid_or_has_no_gid_is_an_error),
+        TEST(queues_have_room_for_all_that_can_be_in_flight),
+        TEST(nics_take_gpu_memory_by_dmabuf_if_they_support_it),
+        TEST(nics_take_gpu_memory_if_the_module_is_loaded),
         TEST(ports_have_names_speeds_and_kinds_of_memory),
         TEST(the_filter_of_nics_has_the_syntax_of_nccl),
-        TEST(ports_that_are_down_or_not_wanted_are_no_devices_and_why_is_said),
+        TEST(ports_that_are_down_or_filtered_out_are_no_devices_and_the_text_says_why),
         TEST(a_nic_that_cannot_be_opened_is_left_out),
-        TEST(the_real_library_is_opened_or_why_not_is_said),
-        TEST(a_port_without_a_gid_is_named_with_what_to_do),
+        TEST(the_real_library_is_opened_or_the_text_says_why_not),
+        TEST(a_port_without_a_gid_is_an_error_with_a_remedy),
     };
-    setenv("RONDO_DEBUG", "NONE", 1); /* errors are expected */
+    setenv("RONDO_DEBUG", "NONE", 1); /* these tests provoke errors */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* net/verbs/verbs.h: messages and registrations, over NICs that check what a NIC would (fake_verbs.h). */
+/* net/verbs/verbs.h: messages and registrations, over fake NICs that check what a real one would
+ * (fake_verbs.h). */
 #include "verbs_pair.h"
 
 /* ---- messages ---- */
@@ -21,7 +22,7 @@ static void messages_of_all_sizes_arrive_whole(void **state)
     }
 }
 
-static void a_long_message_over_infiniband_says_separately_that_it_is_all(void **state)
+static void a_long_message_over_infiniband_has_a_separate_last_write(void **state)
 {
     struct pair pair;
     (void)state;
@@ -29,7 +30,7 @@ static void a_long_message_over_infiniband_says_separately_that_it_is_all(void *
         pair_open(&pair, device);
         fake.writes = 0;
         assert_int_equal(move(&pair, 8192), RONDO_SUCCESS);
-        assert_int_equal(fake.writes, 2); /* clear-to-send, data */
+        assert_int_equal(fake.writes, 2); /* the clear-to-send and the data */
         fake.writes = 0;
         assert_int_equal(move(&pair, 8193), RONDO_SUCCESS);
         assert_int_equal(fake.writes, device == IB ? 3 : 2);
@@ -52,15 +53,15 @@ static void a_sender_never_writes_before_it_is_clear_to_send(void **state)
     }
     assert_int_equal(fake.writes, 0);
     request = receive(&pair, 0, 10, 1);
-    assert_null(give(&pair, 0, 10, 2)); /* another tag */
+    assert_null(give(&pair, 0, 10, 2)); /* the tag differs */
     assert_int_equal(fake.writes, 1);
     assert_int_equal(wait_for(give(&pair, 0, 10, 1), NULL), RONDO_SUCCESS);
     assert_int_equal(wait_for(request, NULL), RONDO_SUCCESS);
-    assert_null(give(&pair, 0, 10, 1)); /* one clear-to-send, one message */
+    assert_null(give(&pair, 0, 10, 1)); /* a clear-to-send is for one message */
     pair_close(&pair);
 }
 
-static void thirty_two_messages_are_under_way_and_no_more(void **state)
+static void thirty_two_messages_are_in_flight_and_no_more(void **state)
 {
     struct pair pair;
     void *in[RONDO_NET_MAX_REQUESTS], *out[RONDO_NET_MAX_REQUESTS];
@@ -80,7 +81,8 @@ static void thirty_two_messages_are_under_way_and_no_more(void **state)
         assert_null(give(&pair, 0, 1, 0));
         assert_int_equal(wait_for(out[0], NULL), RONDO_IN_PROGRESS);
         fake.hold = 0;
-        for (int i = RONDO_NET_MAX_REQUESTS - 1; i >= 0; i--) { /* in any order */
+        /* Requests may be tested in any order. */
+        for (int i = RONDO_NET_MAX_REQUESTS - 1; i >= 0; i--) {
             assert_int_equal(wait_for(in[i], &got), RONDO_SUCCESS);
             assert_int_equal(wait_for(out[i], NULL), RONDO_SUCCESS);
             assert_int_equal(got, 16384 - i);
@@ -90,9 +92,9 @@ static void thirty_two_messages_are_under_way_and_no_more(void **state)
     pair_close(&pair);
 }
 
-/* The answer to a clear-to-send can be later than the message: until it is there, its slot and its place in
- * the queue are not free. */
-static void no_more_clear_to_sends_are_under_way_than_the_queue_has_room_for(void **state)
+/* The answer to a clear-to-send can arrive later than the message. Until then, its slot and its place in the
+ * queue are in use. */
+static void no_more_clear_to_sends_are_in_flight_than_fit_the_queue(void **state)
 {
     struct pair pair;
     void *in, *out[RONDO_NET_MAX_REQUESTS];
@@ -140,9 +142,10 @@ static void grouped_receives_take_parts_in_any_order_by_tag(void **state)
             assert_int_equal(fake.writes, 0);
             assert_non_null(
                 out[i] = give(&pair, (size_t)part * PART, part == 3 ? 0 : (size_t)(PART - part), 100 + part));
-            assert_true(i == PARTS - 1 || give(&pair, 0, 1, 100 + part) == NULL); /* this tag is taken */
+            /* The part of this tag is taken. */
+            assert_true(i == PARTS - 1 || give(&pair, 0, 1, 100 + part) == NULL);
         }
-        assert_int_equal(fake.writes, PARTS); /* seven with data and the sizes */
+        assert_int_equal(fake.writes, PARTS); /* seven parts with data, and the sizes */
         for (int i = 0; i < PARTS; i++) {
             assert_int_equal(wait_for(out[i], NULL), RONDO_SUCCESS);
         }
@@ -172,7 +175,7 @@ static void a_message_that_is_too_long_is_the_receivers_error_and_is_not_written
     pair_close(&pair);
 }
 
-static void what_makes_no_sense_is_refused_before_anything_is_posted(void **state)
+static void invalid_requests_are_refused_before_anything_is_posted(void **state)
 {
     struct pair pair;
     void *data = target, *outside = target + BUFFER, *none = NULL, *request;
@@ -231,7 +234,7 @@ static void data_in_gpu_memory_is_flushed_by_a_read_of_its_own_queue_pair(void *
     pair_close(&pair);
     pair_open(&pair, IB);
     assert_int_equal(dev->iflush(pair.recv, 1, &data, &bytes, &pair.to, &request), RONDO_SUCCESS);
-    assert_null(request); /* host memory */
+    assert_null(request); /* host memory needs no flush */
     assert_null(end_of(pair.recv)->flush_qp);
     pair_close(&pair);
     set("NCCL_GDR_FLUSH_DISABLE", "1");
@@ -260,7 +263,7 @@ static void check_cost(int device, size_t bytes, struct rondo_verbs_counts sende
 {
     struct pair pair;
     pair_open(&pair, device);
-    for (int i = 0; i < 3; i++) { /* each the same */
+    for (int i = 0; i < 3; i++) { /* each message costs the same */
         struct rondo_verbs_counts send = *rondo_verbs_counts(pair.send),
                                   recv = *rondo_verbs_counts(pair.recv);
         int writes = fake.writes;
@@ -274,8 +277,8 @@ static void check_cost(int device, size_t bytes, struct rondo_verbs_counts sende
     pair_close(&pair);
 }
 
-/* The least that a protocol with clear-to-sends needs: at the receiver a receive and a write of 64 bytes, at
- * the sender one write. */
+/* A protocol with clear-to-sends needs at least a receive and a write of 64 bytes at the receiver, and one
+ * write at the sender. */
 static void a_message_costs_no_more_work_requests_than_it_needs(void **state)
 {
     const struct rondo_verbs_counts receiver = {
@@ -287,9 +290,8 @@ static void a_message_costs_no_more_work_requests_than_it_needs(void **state)
     for (size_t i = 0; i < RONDO_COUNTOF(sizes); i++) {
         sender.bytes = sizes[i];
         check_cost(ROCE, sizes[i], sender, receiver);
-        sender.sends = sizes[i] > 8192
-                           ? 2
-                           : 1; /* one more where packets may come in any order, but the same call */
+        /* Where packets may arrive in any order, large messages need one more, posted by the same call. */
+        sender.sends = sizes[i] > 8192 ? 2 : 1;
         check_cost(IB, sizes[i], sender, receiver);
         sender.sends = 1;
     }
@@ -308,16 +310,16 @@ static void a_message_costs_no_more_work_requests_than_it_needs(void **state)
     };
     check_cost(ROCE, 96, sender, inlined);
     sender.inlined = 0;
-    sender.bytes = 97; /* more than a work request has room for */
+    sender.bytes = 97; /* one byte more than fits inline */
     check_cost(ROCE, 97, sender, inlined);
-    fake.most_inline = 0; /* a NIC without */
+    fake.most_inline = 0; /* a NIC without inline data */
     begin();
     set("NCCL_IB_USE_INLINE", "1");
     sender.bytes = 8;
     check_cost(ROCE, 8, sender, receiver);
 }
 
-/* The CPU copies what is inline, which it cannot from there. */
+/* The CPU copies inline data, but it cannot read GPU memory. */
 static void data_in_gpu_memory_is_never_inline(void **state)
 {
     struct pair pair;
@@ -356,17 +358,17 @@ static void registrations_are_whole_pages_shared_and_counted(void **state)
     assert_int_equal(fake.last_mr_access,
                      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_RELAXED_ORDERING);
     calls = fake.calls[FAKE_MR];
-    assert_int_equal(dev->reg(other.recv, target + 2 * PAGE, PAGE, RONDO_NET_HOST, -1, &b),
-                     RONDO_SUCCESS); /* within, of another comm */
+    /* Another comm registers a part of it. */
+    assert_int_equal(dev->reg(other.recv, target + 2 * PAGE, PAGE, RONDO_NET_HOST, -1, &b), RONDO_SUCCESS);
     assert_int_equal(fake.calls[FAKE_MR], calls);
-    assert_int_equal(dev->reg(pair.send, target + 2 * PAGE, PAGE, RONDO_NET_HOST, -1, &c),
-                     RONDO_SUCCESS); /* nobody may write it */
+    /* A sender's registration is another one, because nobody may write to it. */
+    assert_int_equal(dev->reg(pair.send, target + 2 * PAGE, PAGE, RONDO_NET_HOST, -1, &c), RONDO_SUCCESS);
     assert_int_equal(fake.last_mr_access, IBV_ACCESS_RELAXED_ORDERING);
     assert_int_equal(fake.live[FAKE_MR], live + 2);
     assert_int_equal(dev->unreg(pair.recv, a), RONDO_SUCCESS);
     assert_int_equal(dev->unreg(pair.send, c), RONDO_SUCCESS);
     assert_int_equal(fake.live[FAKE_MR], live + 1);
-    dev->close(other.recv); /* gives back what it has: b */
+    dev->close(other.recv); /* this unregisters b */
     other.recv = NULL;
     assert_int_equal(fake.live[FAKE_MR], live - 1);
     dev->close(other.send);
@@ -384,9 +386,8 @@ static void data_may_be_written_in_any_order_where_the_library_can(void **state)
                      IBV_ACCESS_RELAXED_ORDERING);
     pair_close(&pair);
     dev->prepare(IB, &peer_a, 0, &pair.recv, (uint8_t[RONDO_NET_HANDLE]){ 0 });
-    assert_int_equal(fake.last_mr_access,
-                     IBV_ACCESS_LOCAL_WRITE |
-                         IBV_ACCESS_REMOTE_WRITE); /* clear-to-sends are read by their order */
+    /* Clear-to-sends rely on the order of writes. */
+    assert_int_equal(fake.last_mr_access, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
     dev->close(pair.recv);
     set("NCCL_IB_PCI_RELAXED_ORDERING", "0");
     pair_open(&pair, IB);
@@ -407,7 +408,7 @@ static void data_may_be_written_in_any_order_where_the_library_can(void **state)
     begin();
 }
 
-static void too_little_lockable_memory_is_named_with_the_limit(void **state)
+static void too_little_lockable_memory_is_an_error_with_the_limit(void **state)
 {
     struct pair pair;
     void *region;
@@ -416,7 +417,7 @@ static void too_little_lockable_memory_is_named_with_the_limit(void **state)
     fake.fail_in[FAKE_MR] = 1;
     fake.fail_errno = ENOMEM;
     assert_int_equal(dev->reg(pair.recv, target + 1, 9000, RONDO_NET_HOST, -1, &region),
-                     RONDO_SUCCESS); /* is registered already */
+                     RONDO_SUCCESS); /* it is already registered */
     assert_int_equal(dev->reg(pair.recv, source + 1, 9000, RONDO_NET_HOST, -1, &region), RONDO_SYSTEM_ERROR);
     assert_says("12288 bytes");
     assert_says("ulimit -l");
@@ -429,20 +430,20 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(messages_of_all_sizes_arrive_whole),
-        TEST(a_long_message_over_infiniband_says_separately_that_it_is_all),
+        TEST(a_long_message_over_infiniband_has_a_separate_last_write),
         TEST(a_sender_never_writes_before_it_is_clear_to_send),
-        TEST(thirty_two_messages_are_under_way_and_no_more),
-        TEST(no_more_clear_to_sends_are_under_way_than_the_queue_has_room_for),
+        TEST(thirty_two_messages_are_in_flight_and_no_more),
+        TEST(no_more_clear_to_sends_are_in_flight_than_fit_the_queue),
         TEST(grouped_receives_take_parts_in_any_order_by_tag),
         TEST(a_message_that_is_too_long_is_the_receivers_error_and_is_not_written),
-        TEST(what_makes_no_sense_is_refused_before_anything_is_posted),
+        TEST(invalid_requests_are_refused_before_anything_is_posted),
         TEST(data_in_gpu_memory_is_flushed_by_a_read_of_its_own_queue_pair),
         TEST(a_message_costs_no_more_work_requests_than_it_needs),
         TEST(data_in_gpu_memory_is_never_inline),
         TEST(registrations_are_whole_pages_shared_and_counted),
         TEST(data_may_be_written_in_any_order_where_the_library_can),
-        TEST(too_little_lockable_memory_is_named_with_the_limit),
+        TEST(too_little_lockable_memory_is_an_error_with_the_limit),
     };
-    setenv("RONDO_DEBUG", "NONE", 1); /* errors are expected */
+    setenv("RONDO_DEBUG", "NONE", 1); /* these tests provoke errors */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,9 @@
-/* net/verbs/verbs.h: errors in words, nothing left behind whatever fails, and what a hostile end can send. */
+/* net/verbs/verbs.h: the texts of errors, failures that must leave nothing behind, and hostile peers. */
 #include "verbs_pair.h"
 
 /* ---- errors ---- */
 
-static void a_failed_operation_is_a_sentence_with_both_ends_and_its_cause(void **state)
+static void an_error_text_names_both_ends_and_the_cause(void **state)
 {
     static const struct {
         enum ibv_wc_status code;
@@ -40,7 +40,7 @@ static void a_failed_operation_is_a_sentence_with_both_ends_and_its_cause(void *
         assert_says("vendor code 0x81");
         assert_says(rows[i].cause);
         rondo_error_clear();
-        assert_int_equal(dev->test(out, &done, NULL), rows[i].status); /* from then on */
+        assert_int_equal(dev->test(out, &done, NULL), rows[i].status); /* the error stays */
         assert_says(rows[i].words);
         assert_int_equal(dev->isend(pair.send, source, 1, 0, pair.from, &again), rows[i].status);
         pair_close(&pair);
@@ -60,7 +60,7 @@ static void a_failed_clear_to_send_is_an_error_of_the_receive(void **state)
     pair_close(&pair);
 }
 
-static void an_end_that_went_away_is_noticed(void **state)
+static void a_peer_that_left_is_noticed(void **state)
 {
     struct pair pair;
     (void)state;
@@ -72,9 +72,9 @@ static void an_end_that_went_away_is_noticed(void **state)
     pair_close(&pair);
 }
 
-/* A receiver asks for more than it needs: its clear-to-send may meet nobody. held: what came first is seen
- * together with that error, or flushed after it. */
-static void what_came_before_the_end_went_away_counts(void **state)
+/* A receiver asks for more messages than it needs, so its last clear-to-send may find no peer. held:
+ * completions of earlier messages are seen together with that error. */
+static void messages_that_arrived_before_the_peer_left_count(void **state)
 {
     (void)state;
     for (int held = 0; held < 2; held++) {
@@ -91,7 +91,7 @@ static void what_came_before_the_end_went_away_counts(void **state)
         dev->close(pair.send);
         pair.send = NULL;
         request[2] = receive(&pair, 20, 10, 0);
-        if (!held) { /* known before any is tested */
+        if (!held) { /* the error is known before any message is tested */
             assert_int_equal(dev->test(request[2], &done, NULL), RONDO_REMOTE_ERROR);
         }
         fake.hold = 0;
@@ -115,7 +115,7 @@ static void what_came_before_the_end_went_away_counts(void **state)
     }
 }
 
-/* A message into GPU memory, after which the sender went away, which is known. */
+/* Receive a message into GPU memory, and see that the sender has gone. */
 static void last_message(struct pair *pair)
 {
     void *request, *late;
@@ -129,8 +129,8 @@ static void last_message(struct pair *pair)
     assert_int_equal(wait_for(request, NULL), RONDO_SUCCESS);
 }
 
-/* A flush that fails is an error, though nobody else's operations are waited for. */
-static void a_flush_that_fails_after_the_end_went_away_is_an_error(void **state)
+/* After the sender has gone, flushes are still waited for, and one that fails is an error. */
+static void a_flush_that_fails_after_the_peer_left_is_an_error(void **state)
 {
     struct pair pair;
     void *flush, *data = target;
@@ -143,7 +143,7 @@ static void a_flush_that_fails_after_the_end_went_away_is_an_error(void **state)
     pair_close(&pair);
 }
 
-/* Nor is one waited for whose NIC fails before it is through. */
+/* A flush is not waited for if its NIC fails. */
 static void a_flush_on_a_nic_that_fails_is_an_error(void **state)
 {
     struct ibv_async_event event = { .event_type = IBV_EVENT_DEVICE_FATAL };
@@ -161,7 +161,7 @@ static void a_flush_on_a_nic_that_fails_is_an_error(void **state)
     begin(); /* a failed NIC stays failed until it is opened again */
 }
 
-/* However many operations end with it. */
+/* Two operations end with the error, but it is logged once. */
 static void an_error_is_logged_once(void **state)
 {
     struct pair pair;
@@ -183,8 +183,8 @@ static void an_error_is_logged_once(void **state)
     pair_close(&pair);
 }
 
-/* Whatever the NIC calls what went wrong then. */
-static void an_error_while_the_link_is_down_is_the_link_s(void **state)
+/* The NIC calls it an error of the queue pair. */
+static void an_error_while_the_link_is_down_names_the_link(void **state)
 {
     struct ibv_async_event down = { .event_type = IBV_EVENT_PORT_ERR, .element = { .port_num = 1 } };
     struct pair pair;
@@ -199,8 +199,8 @@ static void an_error_while_the_link_is_down_is_the_link_s(void **state)
     begin();
 }
 
-/* The NIC's state says it before its event does. */
-static void an_operation_error_over_a_port_that_is_down_is_the_links(void **state)
+/* The port's state changes before the event arrives. */
+static void an_operation_error_on_a_port_that_is_down_names_the_link(void **state)
 {
     struct pair pair;
     (void)state;
@@ -251,14 +251,13 @@ static void events_can_be_only_logged(void **state)
     fake_verbs_event(event);
     void *in = receive(&pair, 0, 10, 0);
     assert_int_equal(wait_for(in, NULL), RONDO_IN_PROGRESS);
-    assert_int_equal(fake.events, 0); /* it was taken */
+    assert_int_equal(fake.events, 0); /* the event was taken */
     assert_int_equal(wait_for(give(&pair, 0, 10, 0), NULL), RONDO_SUCCESS);
     assert_int_equal(wait_for(in, NULL), RONDO_SUCCESS);
     pair_close(&pair);
 }
 
-/* The address of the other end may not be known to the kernel yet: connect is tried again, and gives up in
- * the end. */
+/* The kernel may not know the other end's address yet. So connect is tried again, but not forever. */
 static void a_queue_pair_that_does_not_connect_in_time_is_tried_again(void **state)
 {
     uint8_t sender[RONDO_NET_HANDLE], receiver[RONDO_NET_HANDLE];
@@ -288,7 +287,8 @@ static void a_queue_pair_that_does_not_connect_in_time_is_tried_again(void **sta
     fake.fail_in[FAKE_MODIFY] = 1;
     assert_int_equal(dev->connect(pair.recv, sender), RONDO_IN_PROGRESS);
     int calls = fake.calls[FAKE_MODIFY];
-    assert_int_equal(dev->connect(pair.recv, sender), RONDO_IN_PROGRESS); /* not before 100 ms */
+    /* The next attempt is due in 100 ms. */
+    assert_int_equal(dev->connect(pair.recv, sender), RONDO_IN_PROGRESS);
     assert_int_equal(fake.calls[FAKE_MODIFY], calls);
     ((struct rondo_verbs_comm *)pair.recv)->attempt_ns -= 100000000;
     assert_int_equal(dev->connect(pair.recv, sender), RONDO_SUCCESS);
@@ -315,9 +315,9 @@ static void a_link_that_stays_down_ends_the_connection_and_one_that_comes_back_d
     pair_open(&other, ROCE);
     port = rondo_verbs_port_get(IB);
     fake_verbs_event(down);
-    assert_int_equal(poll_until_error(&pair, POLLS), RONDO_SUCCESS); /* within what the NIC tries */
+    assert_int_equal(poll_until_error(&pair, POLLS), RONDO_SUCCESS); /* the NIC still retries */
     assert_true(port->down_ns != 0);
-    port->down_ns -= rondo_verbs_retry_window_ns() - 1000000; /* long ago */
+    port->down_ns -= rondo_verbs_retry_window_ns() - 1000000; /* almost too long */
     fake_verbs_event(up);
     assert_int_equal(poll_until_error(&pair, POLLS), RONDO_SUCCESS);
     assert_true(port->down_ns == 0);
@@ -327,13 +327,13 @@ static void a_link_that_stays_down_ends_the_connection_and_one_that_comes_back_d
     port->down_ns -= rondo_verbs_retry_window_ns();
     assert_int_equal(poll_until_error(&pair, POLLS), RONDO_REMOTE_ERROR);
     assert_says("link of fake0:1 has been down");
-    assert_int_equal(poll_until_error(&other, POLLS), RONDO_SUCCESS); /* the other port */
+    assert_int_equal(poll_until_error(&other, POLLS), RONDO_SUCCESS); /* the other port is up */
     dev->close(other.send);
     dev->close(other.recv);
     pair_close(&pair);
 }
 
-/* Everything that a program does, until the first error; which is closed away. */
+/* Do all that a program does, until the first error, and close everything. */
 static rondo_status whole_life(void)
 {
     struct pair pair;
@@ -353,7 +353,7 @@ static rondo_status whole_life(void)
     return status;
 }
 
-static void whatever_fails_says_so_and_leaves_nothing(void **state)
+static void each_call_that_fails_is_reported_and_leaves_nothing(void **state)
 {
     (void)state;
     for (int call = FAKE_PD; call < FAKE_NUM_CALLS; call++) {
@@ -373,9 +373,9 @@ static void whatever_fails_says_so_and_leaves_nothing(void **state)
     }
 }
 
-/* ---- what comes from others ---- */
+/* ---- hostile peers ---- */
 
-static void records_that_are_not_the_other_ends_are_refused(void **state)
+static void records_of_another_end_are_refused(void **state)
 {
     static const struct {
         size_t offset;
@@ -387,8 +387,8 @@ static void records_that_are_not_the_other_ends_are_refused(void **state)
         { offsetof(struct rondo_verbs_end, proof), 1, "another communicator" },
         { offsetof(struct rondo_verbs_end, is_send), 1, "its values are invalid" },
         { offsetof(struct rondo_verbs_end, mtu), 0x80, "its values are invalid" },
-        { offsetof(struct rondo_verbs_end, lanes), 1, "its values are invalid" }, /* none */
-        { offsetof(struct rondo_verbs_end, lanes), 8, "its values are invalid" }, /* nine */
+        { offsetof(struct rondo_verbs_end, lanes), 1, "its values are invalid" }, /* no lanes */
+        { offsetof(struct rondo_verbs_end, lanes), 8, "its values are invalid" }, /* nine lanes */
         { offsetof(struct rondo_verbs_end, split), 2, "its values are invalid" },
         { offsetof(struct rondo_verbs_end, link_layer), 3, "Ethernet" },
     };
@@ -405,7 +405,7 @@ static void records_that_are_not_the_other_ends_are_refused(void **state)
         sender[rows[i].offset] ^= rows[i].flip;
     }
     memset(sender + offsetof(struct rondo_verbs_end, device), 'x',
-           sizeof((struct rondo_verbs_end *)0)->device); /* no end */
+           sizeof((struct rondo_verbs_end *)0)->device); /* the text has no end */
     assert_int_equal(dev->connect(pair.recv, sender), RONDO_SUCCESS);
     assert_int_equal(dev->connect(pair.recv, sender), RONDO_REMOTE_ERROR);
     pair_close(&pair);
@@ -418,7 +418,7 @@ static void poke_cts(const struct rondo_verbs_comm *sender, int slot, struct ron
                      0);
 }
 
-static void a_clear_to_send_that_makes_no_sense_ends_the_connection(void **state)
+static void an_invalid_clear_to_send_ends_the_connection(void **state)
 {
     (void)state;
     for (int i = 0; i < 5; i++) {
@@ -431,7 +431,7 @@ static void a_clear_to_send_that_makes_no_sense_ends_the_connection(void **state
             cts.parts = i == 0 ? 0 : i == 1 ? 9 : UINT32_MAX;
         }
         cts.nonce ^= i == 3;
-        cts.sequence += i == 4; /* of another round: not seen */
+        cts.sequence += i == 4; /* of another round, so it is not seen */
         poke_cts(sender, 0, cts);
         assert_int_equal(dev->isend(pair.send, source, 1, 0, pair.from, &request),
                          i == 4 ? RONDO_SUCCESS : RONDO_REMOTE_ERROR);
@@ -443,7 +443,7 @@ static void a_clear_to_send_that_makes_no_sense_ends_the_connection(void **state
     }
 }
 
-static void a_buffer_that_is_deregistered_under_way_is_an_error_at_both_ends(void **state)
+static void deregistering_a_buffer_in_use_is_an_error_at_both_ends(void **state)
 {
     struct pair pair;
     void *in;
@@ -479,8 +479,8 @@ static void a_wrong_key_in_a_clear_to_send_touches_no_memory(void **state)
     pair_close(&pair);
 }
 
-/* The sizes of a group are the sender's words: nothing that is longer than its part is believed. */
-static void sizes_that_the_sender_made_up_are_refused(void **state)
+/* The sender writes the sizes of a group. One that is larger than its part is refused. */
+static void invalid_sizes_from_the_sender_are_refused(void **state)
 {
     struct pair pair;
     void *data[2] = { target, target + 100 }, *regions[2], *in, *out[2];
@@ -503,7 +503,7 @@ static void sizes_that_the_sender_made_up_are_refused(void **state)
     pair_close(&pair);
 }
 
-static void an_end_closes_at_any_time(void **state)
+static void an_end_can_be_closed_at_any_time(void **state)
 {
     struct pair pair = { 0 };
     uint8_t handle[RONDO_NET_HANDLE];
@@ -524,27 +524,27 @@ static void an_end_closes_at_any_time(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_failed_operation_is_a_sentence_with_both_ends_and_its_cause),
+        TEST(an_error_text_names_both_ends_and_the_cause),
         TEST(a_failed_clear_to_send_is_an_error_of_the_receive),
-        TEST(an_end_that_went_away_is_noticed),
-        TEST(what_came_before_the_end_went_away_counts),
-        TEST(a_flush_that_fails_after_the_end_went_away_is_an_error),
+        TEST(a_peer_that_left_is_noticed),
+        TEST(messages_that_arrived_before_the_peer_left_count),
+        TEST(a_flush_that_fails_after_the_peer_left_is_an_error),
         TEST(a_flush_on_a_nic_that_fails_is_an_error),
         TEST(an_error_is_logged_once),
-        TEST(an_error_while_the_link_is_down_is_the_link_s),
-        TEST(an_operation_error_over_a_port_that_is_down_is_the_links),
+        TEST(an_error_while_the_link_is_down_names_the_link),
+        TEST(an_operation_error_on_a_port_that_is_down_names_the_link),
         TEST(events_of_the_nic_end_the_connection),
         TEST(events_can_be_only_logged),
         TEST(a_queue_pair_that_does_not_connect_in_time_is_tried_again),
         TEST(a_link_that_stays_down_ends_the_connection_and_one_that_comes_back_does_not),
-        TEST(whatever_fails_says_so_and_leaves_nothing),
-        TEST(records_that_are_not_the_other_ends_are_refused),
-        TEST(a_clear_to_send_that_makes_no_sense_ends_the_connection),
-        TEST(a_buffer_that_is_deregistered_under_way_is_an_error_at_both_ends),
+        TEST(each_call_that_fails_is_reported_and_leaves_nothing),
+        TEST(records_of_another_end_are_refused),
+        TEST(an_invalid_clear_to_send_ends_the_connection),
+        TEST(deregistering_a_buffer_in_use_is_an_error_at_both_ends),
         TEST(a_wrong_key_in_a_clear_to_send_touches_no_memory),
-        TEST(sizes_that_the_sender_made_up_are_refused),
-        TEST(an_end_closes_at_any_time),
+        TEST(invalid_sizes_from_the_sender_are_refused),
+        TEST(an_end_can_be_closed_at_any_time),
     };
-    setenv("RONDO_DEBUG", "NONE", 1); /* errors are expected */
+    setenv("RONDO_DEBUG", "NONE", 1); /* these tests provoke errors */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,9 @@
-/* net/verbs/verbs.h: several queue pairs a comm, whole messages in turn or striped, and completions of them
- * in any order. */
+/* net/verbs/verbs.h: comms of several queue pairs, which carry whole messages in turn or stripes of each, and
+ * completions in any order. */
 #include "verbs_pair.h"
 
-/* Queue pairs of both ends, and whether data is split; the values of parameters stay until the next begin().
- */
+/* Set the number of queue pairs of both ends, and whether data is split. The values stay until the next
+ * begin(). */
 static void use(const char *lanes, const char *split)
 {
     setenv("RONDO_IB_SPLIT_DATA_ON_QPS", split, 1);
@@ -55,12 +55,12 @@ static void each_queue_pair_is_connected_with_its_other_end(void **state)
 static void the_lower_count_of_the_ends_is_used(void **state)
 {
     (void)state;
-    for (int fewer = 0; fewer < 2; fewer++) { /* which end has fewer */
+    for (int fewer = 0; fewer < 2; fewer++) { /* 0: the receiver has fewer, 1: the sender */
         uint8_t sender[RONDO_NET_HANDLE], receiver[RONDO_NET_HANDLE];
         struct pair pair = { 0 };
         use(fewer == 0 ? "2" : "5", "0");
         assert_int_equal(dev->prepare(ROCE, &peer_a, 0, &pair.recv, receiver), RONDO_SUCCESS);
-        /* No begin(): the NIC stays open. The sender says how data is laid, whatever the receiver thinks. */
+        /* Without begin(), the NIC stays open. Only the sender decides whether data is split. */
         setenv("RONDO_IB_SPLIT_DATA_ON_QPS", "1", 1);
         setenv("NCCL_IB_QPS_PER_CONNECTION", fewer == 0 ? "5" : "2", 1);
         assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
@@ -70,17 +70,17 @@ static void the_lower_count_of_the_ends_is_used(void **state)
         assert_int_equal(fake.live[FAKE_QP], 7);
         assert_int_equal(dev->connect(pair.recv, sender), RONDO_SUCCESS);
         assert_int_equal(dev->connect(pair.send, receiver), RONDO_SUCCESS);
-        assert_int_equal(fake.live[FAKE_QP], 4); /* the others are given back */
+        assert_int_equal(fake.live[FAKE_QP], 4); /* the others have been destroyed */
         assert_int_equal(dev->reg(pair.send, source, BUFFER, RONDO_NET_HOST, -1, &pair.from), RONDO_SUCCESS);
         assert_int_equal(dev->reg(pair.recv, target, BUFFER, RONDO_NET_HOST, -1, &pair.to), RONDO_SUCCESS);
         fake.writes = 0;
         assert_int_equal(move(&pair, 1000), RONDO_SUCCESS);
-        assert_int_equal(fake.writes, 3); /* clear-to-send, two stripes */
+        assert_int_equal(fake.writes, 3); /* the clear-to-send and two stripes */
         pair_close(&pair);
     }
 }
 
-/* ---- how data is laid over them ---- */
+/* ---- how data is spread over lanes ---- */
 
 static void whole_messages_go_in_turn(void **state)
 {
@@ -101,8 +101,8 @@ static void whole_messages_go_in_turn(void **state)
     pair_close(&pair);
 }
 
-/* A header in front of data that lie elsewhere, to a receive that has a place for so many data: split or not.
- * placed: as it must come. */
+/* Send a header, and data that lie elsewhere, to a receive with a place for place_bytes of data. placed:
+ * whether the data must come to that place. */
 static void move_apart(struct pair *pair, size_t bytes, size_t place_bytes, int plain, int placed)
 {
     enum { HEAD = 16, FROM = 400000, AT = 1000, PLACE = 500000 };
@@ -132,7 +132,7 @@ static void move_apart(struct pair *pair, size_t bytes, size_t place_bytes, int 
     assert_in_range(written, bytes / 2, placed ? bytes : HEAD + bytes);
 }
 
-static void data_go_to_their_place_without_their_head(void **state)
+static void data_goes_to_its_place_without_its_head(void **state)
 {
     static const char *const split[] = { "0", "1" };
     (void)state;
@@ -142,18 +142,19 @@ static void data_go_to_their_place_without_their_head(void **state)
         pair_open(&pair, ROCE);
         for (size_t bytes = 1; bytes < 300000; bytes = bytes * 3 + 1) {
             move_apart(&pair, bytes, bytes, 1, 1);
-            move_apart(&pair, bytes, bytes, 0, 0); /* the head is needed */
+            move_apart(&pair, bytes, bytes, 0, 0); /* the receiver needs the head */
             move_apart(&pair, bytes, bytes + 1, 1, 0);
             move_apart(&pair, bytes, bytes > 1 ? bytes - 1 : 5, 1, 0);
         }
         fake.writes = 0;
         move_apart(&pair, 300000, 300000, 1, 1);
-        assert_int_equal(fake.writes, s ? 5 : 2); /* clear-to-send, and as many writes as without a place */
+        /* The clear-to-send, and as many writes as without a place. */
+        assert_int_equal(fake.writes, s ? 5 : 2);
         pair_close(&pair);
     }
 }
 
-static void a_place_is_checked_as_memory_is(void **state)
+static void a_place_is_checked_like_other_memory(void **state)
 {
     struct pair pair;
     void *request;
@@ -171,7 +172,7 @@ static void a_place_is_checked_as_memory_is(void **state)
 static void split_messages_fill_lanes_in_stripes_of_128_bytes(void **state)
 {
     static const struct {
-        size_t bytes, stripe[4]; /* four lanes */
+        size_t bytes, stripe[4]; /* on each of four lanes */
     } rows[] = {
         { 0, { 0 } },
         { 1, { 1 } },
@@ -207,9 +208,8 @@ static void split_messages_fill_lanes_in_stripes_of_128_bytes(void **state)
     pair_close(&pair);
 }
 
-/* Where packets may come in any order, each lane says for itself that it is through, when its stripe is long.
- */
-static void stripes_over_infiniband_end_with_a_word_of_their_own(void **state)
+/* Where packets may arrive in any order, each lane with a long stripe reports its own end. */
+static void stripes_over_infiniband_have_separate_last_writes(void **state)
 {
     struct pair pair;
     (void)state;
@@ -217,7 +217,7 @@ static void stripes_over_infiniband_end_with_a_word_of_their_own(void **state)
     pair_open(&pair, IB);
     fake.writes = 0;
     assert_int_equal(move(&pair, 16384), RONDO_SUCCESS);
-    assert_int_equal(fake.writes, 1 + 2); /* stripes of 8192 */
+    assert_int_equal(fake.writes, 1 + 2); /* two stripes of 8192 bytes */
     fake.writes = 0;
     assert_int_equal(move(&pair, 2 * 8320 - 1), RONDO_SUCCESS);
     assert_int_equal(fake.writes, 1 + 4);
@@ -254,7 +254,7 @@ static void a_message_is_not_complete_before_all_its_stripes_are(void **state)
     }
 }
 
-/* The second message's lane is faster. */
+/* The lane of the second message is faster. */
 static void messages_in_turn_complete_in_their_order(void **state)
 {
     struct pair pair;
@@ -279,7 +279,7 @@ static void messages_in_turn_complete_in_their_order(void **state)
     pair_close(&pair);
 }
 
-/* A slot of the block is free when its own clear-to-send is through, however many later ones are. */
+/* A slot stays in use until its own clear-to-send is complete, even if later ones are. */
 static void a_slow_clear_to_send_keeps_its_slot(void **state)
 {
     struct pair pair;
@@ -292,13 +292,13 @@ static void a_slow_clear_to_send_keeps_its_slot(void **state)
         out = give(&pair, 0, 8, 0);
         assert_int_equal(wait_for(out, NULL), RONDO_SUCCESS);
     }
-    fake.hold_sends = 1; /* messages come, but no answer to a clear-to-send */
+    fake.hold_sends = 1; /* messages arrive, but no answers to clear-to-sends */
     for (int i = 0; i < RONDO_VERBS_SLOTS; i++) {
         assert_int_equal(wait_for(in[i], NULL), RONDO_SUCCESS);
     }
     fake.hold_sends = 0;
     fake.hold_qpn = qpn_of(pair.recv, 0);
-    assert_null(receive(&pair, 0, 8, 0)); /* looks, and sees the answers of lane 1 */
+    assert_null(receive(&pair, 0, 8, 0)); /* it sees only the answers of lane 1 */
     assert_int_equal(end_of(pair.recv)->cts_open, 0x55555555);
     assert_null(receive(&pair, 0, 8, 0));
     fake.hold_qpn = 0;
@@ -314,8 +314,7 @@ static uint32_t random_next(uint32_t *random)
     return *random;
 }
 
-/* As many messages as may be, of any sizes, alone and in groups, while lanes stop and overtake one another.
- */
+/* Send as many messages as fit, of any size, alone and in groups, while lanes stop and overtake others. */
 static void storm_round(struct pair *pair, uint32_t *random)
 {
     enum { N = 12, PARTS = 3, ROOM = BUFFER / (N * PARTS) };
@@ -357,7 +356,7 @@ static void storm_round(struct pair *pair, uint32_t *random)
     }
 }
 
-static void messages_are_right_whatever_the_order_among_queue_pairs(void **state)
+static void messages_are_right_in_any_order_among_queue_pairs(void **state)
 {
     static const char *const counts[] = { "1", "2", "3", "5", "8" };
     uint32_t random = 2463534242u;
@@ -377,9 +376,9 @@ static void messages_are_right_whatever_the_order_among_queue_pairs(void **state
     }
 }
 
-/* ---- what goes wrong ---- */
+/* ---- errors ---- */
 
-static void an_error_names_the_queue_pair_that_it_is_of(void **state)
+static void an_error_names_its_queue_pair(void **state)
 {
     char text[40];
     struct pair pair;
@@ -410,7 +409,7 @@ static rondo_status life_of_three(void)
     return status;
 }
 
-static void whatever_fails_of_several_leaves_nothing(void **state)
+static void calls_that_fail_with_several_lanes_leave_nothing(void **state)
 {
     static const enum fake_verb calls[] = { FAKE_QP, FAKE_MODIFY, FAKE_POST_SEND, FAKE_POST_RECV };
     (void)state;
@@ -441,8 +440,8 @@ static void word_of_anything(void *comm, int lane, uint32_t imm)
     assert_int_equal(ibv_post_send(end_of(comm)->lane[lane].qp, &wr, &bad), 0);
 }
 
-/* A sender that is broken or hostile: words of other sizes, and more words than messages. */
-static void words_that_do_not_fit_together_end_the_connection(void **state)
+/* A broken or hostile sender sends words with different sizes, and more words than messages. */
+static void words_that_contradict_one_another_end_the_connection(void **state)
 {
     struct pair pair;
     void *in;
@@ -456,7 +455,7 @@ static void words_that_do_not_fit_together_end_the_connection(void **state)
     assert_says("do not belong together");
     pair_close(&pair);
     pair_open(&pair, ROCE);
-    assert_int_equal(move(&pair, 10), RONDO_SUCCESS); /* leaves a receive on lane 1 */
+    assert_int_equal(move(&pair, 10), RONDO_SUCCESS); /* a receive stays posted on lane 1 */
     word_of_anything(pair.send, 1, 10);
     assert_int_equal(rondo_verbs_progress(pair.recv), RONDO_REMOTE_ERROR);
     assert_says("that no receive expects");
@@ -469,18 +468,18 @@ int main(void)
         TEST(each_queue_pair_is_connected_with_its_other_end),
         TEST(the_lower_count_of_the_ends_is_used),
         TEST(whole_messages_go_in_turn),
-        TEST(data_go_to_their_place_without_their_head),
-        TEST(a_place_is_checked_as_memory_is),
+        TEST(data_goes_to_its_place_without_its_head),
+        TEST(a_place_is_checked_like_other_memory),
         TEST(split_messages_fill_lanes_in_stripes_of_128_bytes),
-        TEST(stripes_over_infiniband_end_with_a_word_of_their_own),
+        TEST(stripes_over_infiniband_have_separate_last_writes),
         TEST(a_message_is_not_complete_before_all_its_stripes_are),
         TEST(messages_in_turn_complete_in_their_order),
         TEST(a_slow_clear_to_send_keeps_its_slot),
-        TEST(messages_are_right_whatever_the_order_among_queue_pairs),
-        TEST(an_error_names_the_queue_pair_that_it_is_of),
-        TEST(whatever_fails_of_several_leaves_nothing),
-        TEST(words_that_do_not_fit_together_end_the_connection),
+        TEST(messages_are_right_in_any_order_among_queue_pairs),
+        TEST(an_error_names_its_queue_pair),
+        TEST(calls_that_fail_with_several_lanes_leave_nothing),
+        TEST(words_that_contradict_one_another_end_the_connection),
     };
-    setenv("RONDO_DEBUG", "NONE", 1); /* errors are expected */
+    setenv("RONDO_DEBUG", "NONE", 1); /* these tests provoke errors */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

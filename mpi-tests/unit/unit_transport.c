@@ -1,5 +1,5 @@
-/* Transports in good times: links, lazy links, the empty slot each way, what is reserved, who is reached,
- * what is logged. */
+/* Transports without faults: links, lazy links, the hello, memory that is reserved, which ranks a transport
+ * reaches, and what it logs. */
 #include "transport_world.h"
 
 #include <regex.h>
@@ -50,13 +50,13 @@ static void lazy_sender_waits_for_its_receiver(void **state)
     for (int i = 0; i < 3; i++) {
         assert_int_equal(rondo_link_connect_lazy(&w->rank[0].net, &send), RONDO_IN_PROGRESS);
     }
-    assert_int_equal(rondo_net_bytes(&w->rank[1].net), before); /* nobody asked there */
+    assert_int_equal(rondo_net_bytes(&w->rank[1].net), before); /* rank 1 has not asked for the link */
     assert_int_equal(rondo_link_lazy(&w->rank[1].net, &recv, 0, 0), RONDO_SUCCESS);
     assert_int_equal(rondo_link_connect_lazy(&w->rank[1].net, &recv), RONDO_SUCCESS);
     assert_int_equal(rondo_net_bytes(&w->rank[1].net), before + 8 * (1024 + 512)); /* Simple and LL */
     assert_int_equal(rondo_link_connect_lazy(&w->rank[0].net, &send), RONDO_SUCCESS);
     assert_int_equal(rondo_link_connect_lazy(&w->rank[0].net, &send), RONDO_SUCCESS);
-    /* Its head and tail have counted: a second life would begin in the middle. */
+    /* The link's head and tail have counted, so it cannot be opened a second time. */
     rondo_link_close(&w->rank[0].net, &send);
     rondo_link_close(&w->rank[0].net, &send);
     rondo_log_mask = RONDO_LOG_NONE;
@@ -100,7 +100,7 @@ static void only_what_is_offered_is_reserved(void **state)
 
     assert_int_equal(rank_open(w, 0, MAX_LINKS), RONDO_SUCCESS);
     assert_int_equal(rank_open(w, 1, MAX_LINKS), RONDO_SUCCESS);
-    assert_true(rondo_net_bytes(&r->net) <= 65536); /* a page */
+    assert_true(rondo_net_bytes(&r->net) <= 65536); /* at most a page */
     assert_true(r->net.arena.size >= (MAX_LINKS + 2) * (1ull << 20));
     w->protos = 1u << RONDO_PROTO_SIMPLE;
     size_t before = rondo_net_bytes(&r->net);
@@ -123,7 +123,7 @@ static void hello_names_the_silent_peer(void **state)
     (void)state;
 
     ranks_connect(w);
-    /* Rank 2 says nothing: 0 and 1 finish what lies between them and wait for it. */
+    /* Rank 2 does not say hello. Ranks 0 and 1 greet each other and wait for it. */
     for (int round = 0; round < 4; round++) {
         assert_int_equal(rank_hello(&w->rank[0], &pending), RONDO_IN_PROGRESS);
         assert_int_equal(round == 0 || pending == 2, 1);
@@ -236,7 +236,7 @@ static void the_log_names_each_connection_and_each_error_once(void **state)
     close(saved);
     assert_int_equal(
         count_matches(file, "RONDO INFO Channel 00 : 0\\[host0\\] -> 1\\[host1\\] \\[send\\] via SHM/file$"),
-        2); /* ring, tree */
+        2); /* one for the ring, one for the tree */
     assert_int_equal(
         count_matches(file,
                       "RONDO INFO Channel 01 : 0\\[host0\\] -> 1\\[host1\\] \\[receive\\] via SHM/file$"),

@@ -1,4 +1,4 @@
-/* Transports in bad times: hostile records, limits of files and memory, lives that end in the middle. */
+/* Transports with faults: hostile records, limits of files and memory, ranks that leave half-way. */
 #include "transport_world.h"
 #include "../holdings.h"
 
@@ -6,8 +6,8 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
-/* A conn's pointers that came from the peer lie in its memory: reading both ends of the slots and the line
- * does not fault. */
+/* Read both ends of the slots and the line. This faults if a pointer from the peer's record lies outside of
+ * the peer's memory. */
 static void touch(const struct rondo_conn *conn, uint64_t size)
 {
     volatile uint64_t sum = conn->tail->tail + conn->head->head;
@@ -20,7 +20,7 @@ static void touch(const struct rondo_conn *conn, uint64_t size)
 
 static rondo_status connect_with(struct world *w, const struct end *end, const struct rondo_connect *record)
 {
-    struct rondo_link link = end->link; /* its state stays with the original */
+    struct rondo_link link = end->link; /* the original keeps the state */
     rondo_status status = rondo_link_connect(&w->rank[0].net, &link, record);
 
     if (status == RONDO_SUCCESS) {
@@ -72,7 +72,7 @@ static void hostile_records_are_refused(void **state)
         for (int k = NONCE; k <= SLOTS_BYTES; k++) {
             for (size_t o = 0; o < RONDO_COUNTOF(offsets); o++) {
                 if ((k == SLOTS && !end->link.is_send) || (k == LINE && offsets[o] == size - 8 * 1024)) {
-                    continue; /* not looked at; inside, if not a line */
+                    continue; /* nobody reads the first; the second lies inside, though it is no line */
                 }
                 bad = good;
                 memcpy(word, bad.data, sizeof(word));
@@ -89,9 +89,8 @@ static void hostile_records_are_refused(void **state)
 
 static void foreign_arenas_are_refused(void **state)
 {
-    enum {
-        HEADER_WORDS = 13
-    }; /* 4-byte words of an arena's header, each of which a mapper looks at, itself or with the record */
+    /* 4-byte words of an arena's header: whoever maps the arena checks each, alone or with the record. */
+    enum { HEADER_WORDS = 13 };
     struct world *w = world_new(3, RONDO_SHM_MODE_MEMFD, 1024);
     uint32_t mask = rondo_log_mask;
     struct rondo_shm peer;
@@ -110,7 +109,7 @@ static void foreign_arenas_are_refused(void **state)
     w->arenas[1] = name;
     assert_int_equal(rondo_shm_open(&peer, &name), RONDO_SUCCESS);
     for (int i = 0; i < HEADER_WORDS; i++) {
-        /* The nonce is right or not when the record comes; until then the map stays, so it is last. */
+        /* The nonce comes last: it is checked only with the record, and the mapping stays until then. */
         int k = i < 4 ? i : i < HEADER_WORDS - 2 ? i + 2 : i - (HEADER_WORDS - 2) + 4;
         ((uint32_t *)peer.base)[k] ^= 1u << 31;
         assert_int_equal(rondo_link_connect(&r->net, &end->link, record_of(w, r, end)), RONDO_INTERNAL_ERROR);
@@ -186,7 +185,7 @@ struct resources {
 
 static struct resources resources_now(void)
 {
-    char own[32]; /* other tests run at the same time */
+    char own[32]; /* other tests run at the same time, so the name is our own */
     snprintf(own, sizeof own, "rondo-%08x", (unsigned)getpid());
     return (struct resources){ holdings_now(), count_entries("/dev/shm", own) };
 }
@@ -200,8 +199,8 @@ static void assert_resources(struct resources before)
     assert_int_equal(now.names, before.names);
 }
 
-/* Whole lives, lives that end after the offers, and lives that end in a failed connect. */
-static void a_hundred_lives_leave_nothing(void **state)
+/* Some ranks finish, some close after the offers, and some fail to connect. */
+static void a_hundred_connections_leave_nothing(void **state)
 {
     uint32_t mask = rondo_log_mask;
     (void)state;
@@ -213,7 +212,7 @@ static void a_hundred_lives_leave_nothing(void **state)
             if (cycle % 4 == 0) {
                 ranks_connect(w);
                 struct resources open = resources_now();
-                assert_int_equal(open.names, before.names); /* settled */
+                assert_int_equal(open.names, before.names); /* the net has settled */
                 assert_int_equal(open.held.fds - before.held.fds, 3);
             } else {
                 for (int i = 0; i < 3; i++) {
@@ -224,7 +223,7 @@ static void a_hundred_lives_leave_nothing(void **state)
                     rondo_log_mask = RONDO_LOG_NONE;
                     memset(w->records[1], 0xff, sizeof(w->records[1]));
                     assert_int_equal(rank_connect(w, 0), RONDO_INTERNAL_ERROR);
-                    rank_close(&w->rank[1]); /* a peer that is gone, and its name with it */
+                    rank_close(&w->rank[1]); /* the peer leaves, and its name with it */
                     assert_int_not_equal(rank_connect(w, 2), RONDO_SUCCESS);
                     rondo_log_mask = mask;
                     assert_int_equal(w->rank[0].ends[0].link.connected, 1);
@@ -238,7 +237,7 @@ static void a_hundred_lives_leave_nothing(void **state)
     }
 }
 
-/* Runs body in a child; what it returns is the child's exit status. */
+/* Run body in a child. @return what body returned. */
 static int in_child(int (*body)(void *arg), void *arg)
 {
     int status;
@@ -299,7 +298,7 @@ static int open_without_files(void *arg)
     return 0;
 }
 
-static void no_file_left_is_a_system_error(void **state)
+static void running_out_of_files_is_a_system_error(void **state)
 {
     (void)state;
     for (size_t m = 0; m < RONDO_COUNTOF(modes); m++) {
@@ -311,7 +310,7 @@ static void no_file_left_is_a_system_error(void **state)
 
 enum { NO_NAMESPACE = 77 };
 
-/* A container's /dev/shm of 1 MiB: a big communicator gets the error, a small one afterwards works. */
+/* In a container with a /dev/shm of 1 MiB, a big communicator fails, and a small one afterwards works. */
 static int live_in_small_dev_shm(void *arg)
 {
     struct world *big = arg, *small = world_new(2, RONDO_SHM_MODE_FILE, 1024);
@@ -330,7 +329,7 @@ static int live_in_small_dev_shm(void *arg)
     CHECK(status == RONDO_SYSTEM_ERROR && offered == 1);
     CHECK(strstr(rondo_error_text(), "reserve 0.5 MiB") != NULL &&
           strstr(rondo_error_text(), "MiB free of 1.0 MiB") != NULL);
-    for (int i = 0; i < offered; i++) { /* what was given may be written to the last byte */
+    for (int i = 0; i < offered; i++) { /* all memory that was given can be written */
         CHECK_OK(rank_open(big, 1, MAX_LINKS));
         CHECK_OK(offer_one(big, &big->rank[1], RING, 0, 0, 1));
         struct end *end = &big->rank[1].ends[0];
@@ -348,7 +347,7 @@ static int live_in_small_dev_shm(void *arg)
     return 0;
 }
 
-static void small_dev_shm_is_a_system_error(void **state)
+static void a_full_dev_shm_is_a_system_error(void **state)
 {
     struct world *w = world_new(2, RONDO_SHM_MODE_FILE, 64 << 10);
     (void)state;
@@ -370,10 +369,10 @@ int main(void)
         cmocka_unit_test(foreign_arenas_are_refused),
         cmocka_unit_test(random_records_never_point_outside),
         cmocka_unit_test(links_over_the_announced_number_are_refused),
-        cmocka_unit_test(a_hundred_lives_leave_nothing),
+        cmocka_unit_test(a_hundred_connections_leave_nothing),
         cmocka_unit_test(eight_processes_with_64_files_connect),
-        cmocka_unit_test(no_file_left_is_a_system_error),
-        cmocka_unit_test(small_dev_shm_is_a_system_error),
+        cmocka_unit_test(running_out_of_files_is_a_system_error),
+        cmocka_unit_test(a_full_dev_shm_is_a_system_error),
     };
 
     alarm(120);

@@ -1,5 +1,5 @@
-/* Conns between nodes whose slots are in GPUs' memory, over the NICs of fake_verbs.h and the tests' CUDA
- * driver: who may, flushes, memory that cannot be had or registered. */
+/* GPUDirect: conns between nodes whose slots are in GPU memory, over the NICs of fake_verbs.h and the fake
+ * CUDA driver. Which ends use it, flushes, and memory that cannot be allocated or registered. */
 #include "nic_world.h"
 
 #include <errno.h>
@@ -12,10 +12,10 @@ enum {
     READ = 1 << RONDO_GDR_READ,
     FLUSH = 1 << RONDO_GDR_FLUSH,
     OWN = 1 << RONDO_GDR_OWN,
-    FORTUNE = 200 /* more rounds than a life takes */
+    FORTUNE = 200 /* more rounds than connecting takes */
 };
 
-/* What the topology says of the NIC, by rank. */
+/* What the topology tells each rank about its NIC. */
 static struct rondo_nic nics[MAX_RANKS];
 
 static void nics_before(struct world *w, struct rank *r)
@@ -25,7 +25,7 @@ static void nics_before(struct world *w, struct rank *r)
     r->net.nnics = 1;
 }
 
-/* Ranks on hosts of their own, each with a GPU. */
+/* Each rank has a host and a GPU of its own. */
 static struct world *gdr_new(int nranks, uint32_t first, uint32_t others)
 {
     struct world *w = gpus_new(nranks, 2, RONDO_P2P_MODE_NONE, 0);
@@ -46,7 +46,7 @@ static const struct rondo_net_gdr *gdr_of(const struct end *end)
 
 static int is_gdr(const struct end *end) { return strstr(end->link.conn.via, "/GDRDMA") != NULL; }
 
-/* ---- who may ---- */
+/* ---- which ends use GPUDirect ---- */
 
 static void body_where(struct world *w, struct rank *r)
 {
@@ -73,7 +73,7 @@ static void slots_are_where_the_topology_says(void **state)
     static const uint32_t first[] = { 0, READ, WRITE, WRITE | FLUSH, READ | WRITE },
                           others[] = { READ | WRITE | FLUSH, 0 };
     (void)state;
-    set("FAKE_CUDA_ORDERED", "1"); /* only the topology wants flushes */
+    set("FAKE_CUDA_ORDERED", "1"); /* so only the topology asks for flushes */
     for (size_t i = 0; i < RONDO_COUNTOF(first); i++) {
         for (size_t k = 0; k < RONDO_COUNTOF(others); k++) {
             struct world *w = gdr_new(3, first[i], others[k]);
@@ -86,7 +86,7 @@ static void slots_are_where_the_topology_says(void **state)
     set("FAKE_CUDA_ORDERED", NULL);
 }
 
-/* Either message of a slice, and a flush, may be late or refused for now. */
+/* The device delays or refuses for now either message of a slice, and flushes. */
 static void devices_that_are_late_or_busy_lose_nothing(void **state)
 {
     struct world *w;
@@ -139,7 +139,7 @@ static struct end *ring_end(struct world *w, int rank, int is_send)
     return NULL;
 }
 
-/* Two ranks in this thread, past the hello. */
+/* Two ranks in this thread, which have said hello. */
 static struct world *two_connected(uint32_t bits)
 {
     struct world *w = gdr_new(2, bits, bits);
@@ -164,7 +164,7 @@ static void progress_both(struct world *w)
     }
 }
 
-/* One after the other is posted; all are sent before the receiver looks. */
+/* Post slices one by one, and send all of them before the receiver makes progress. */
 static void post(struct world *w, struct end *from, int slices)
 {
     for (int i = 0; i < slices; i++) {
@@ -175,7 +175,7 @@ static void post(struct world *w, struct end *from, int slices)
     }
 }
 
-static void slices_that_came_together_are_flushed_once_before_they_are_told(void **state)
+static void slices_that_arrive_together_are_flushed_once_before_they_are_announced(void **state)
 {
     struct world *w = two_connected(READ | WRITE | FLUSH);
     struct end *from = ring_end(w, 0, 1), *to = ring_end(w, 1, 0);
@@ -183,13 +183,13 @@ static void slices_that_came_together_are_flushed_once_before_they_are_told(void
     int reads = fake.reads;
     (void)state;
     assert_non_null(comm->flush_qp);
-    assert_int_equal(gdr_of(to)->flushes, 0); /* of the hello, which has no bytes */
+    assert_int_equal(gdr_of(to)->flushes, 0); /* the hello has no bytes to flush */
     fake.hold_qpn = comm->flush_qp->qp_num;
     post(w, from, 3);
     progress_both(w);
     assert_int_equal(fake.reads, reads + 1);
-    assert_int_equal(to->link.tail->tail, 1); /* what came is not told */
-    post(w, from, 2);                         /* and what comes meanwhile waits for the next flush */
+    assert_int_equal(to->link.tail->tail, 1); /* the slices are not announced before the flush */
+    post(w, from, 2);                         /* later slices wait for the next flush */
     progress_both(w);
     assert_int_equal(fake.reads, reads + 1);
     fake.hold_qpn = 0;
@@ -205,9 +205,9 @@ static void slices_that_came_together_are_flushed_once_before_they_are_told(void
     all_is_given_back();
 }
 
-/* The receiver has asked for more than it needs when its peer leaves: what came is flushed and told, and only
- * who waits for more fails. */
-static void slices_that_came_outlive_their_sender(void **state)
+/* The receiver has asked for more slices than it needs when its peer leaves. Those that arrived are flushed
+ * and announced; only waiting for more fails. */
+static void slices_that_arrived_outlive_their_sender(void **state)
 {
     struct world *w = two_connected(READ | WRITE | FLUSH);
     struct end *from = ring_end(w, 0, 1), *to = ring_end(w, 1, 0);
@@ -218,13 +218,13 @@ static void slices_that_came_outlive_their_sender(void **state)
     post(w, from, 1);
     progress_both(w);
     post(w, from, 2);
-    assert_int_equal(stream_slice(&w->rank[1], to),
-                     1); /* its slot is asked for at the next progress, with nobody there */
+    /* The next progress asks the peer for a slice into the free slot, but the peer has left. */
+    assert_int_equal(stream_slice(&w->rank[1], to), 1);
     rank_close(&w->rank[0]);
     fake.hold_qpn = comm->flush_qp->qp_num;
     to->link.conn.wanted = 1;
     for (int round = 0; round < 20; round++) {
-        rank_progress(&w->rank[1]); /* no error before the flush, whatever is known of the peer */
+        rank_progress(&w->rank[1]); /* no error before the flush, although the peer has left */
         assert_int_equal(to->link.tail->tail, 2);
     }
     assert_true(comm->gone);
@@ -239,7 +239,7 @@ static void slices_that_came_outlive_their_sender(void **state)
     }
     rank_progress(&w->rank[1]);
     rondo_log_mask = RONDO_LOG_NONE;
-    assert_int_equal(stream_slice(&w->rank[1], to), 0); /* wants more */
+    assert_int_equal(stream_slice(&w->rank[1], to), 0); /* it wants one more */
     assert_int_equal(rondo_net_progress(&w->rank[1].net, &moved), RONDO_REMOTE_ERROR);
     rondo_log_mask = mask;
     rank_close(&w->rank[1]);
@@ -247,7 +247,7 @@ static void slices_that_came_outlive_their_sender(void **state)
     all_is_given_back();
 }
 
-/* @return flushes for some slices, one after the other. */
+/* @return the number of flushes for 10 slices that are sent one by one. */
 static uint64_t flushes_of(uint32_t bits, const char *parameter)
 {
     struct world *w;
@@ -277,14 +277,14 @@ static uint64_t flushes_of(uint32_t bits, const char *parameter)
 static void flushes_are_left_out_where_nothing_needs_them(void **state)
 {
     (void)state;
-    assert_int_equal(flushes_of(READ | WRITE, NULL), 10); /* the GPU does */
+    assert_int_equal(flushes_of(READ | WRITE, NULL), 10); /* the GPU needs them */
     assert_int_equal(flushes_of(READ | WRITE, "FAKE_CUDA_ORDERED"), 0);
     assert_int_equal(flushes_of(READ | WRITE | FLUSH, "FAKE_CUDA_ORDERED"), 10);
     assert_int_equal(flushes_of(READ | WRITE | FLUSH, "RONDO_GDR_FLUSH_DISABLE"), 0);
     assert_int_equal(flushes_of(READ, NULL), 0);
 }
 
-/* ---- what does not go ---- */
+/* ---- memory that cannot be used ---- */
 
 static int staged_ends; /* atomic */
 
@@ -293,7 +293,7 @@ static void body_some_staged(struct world *w, struct rank *r)
     (void)w;
     for (int i = 0; i < r->nends; i++) {
         __atomic_fetch_add(&staged_ends, !is_gdr(&r->ends[i]), __ATOMIC_SEQ_CST);
-        CHECK(((struct rondo_net_end *)r->ends[i].link.state)->split); /* as both have told */
+        CHECK(((struct rondo_net_end *)r->ends[i].link.state)->split); /* both ends said so */
     }
     stream(r, r->ends, r->nends, FEW);
 }
@@ -310,9 +310,9 @@ static int staged_with(struct world *w)
 
 enum { ENDS_OF_TWO = 2 * CHANNELS * 4 };
 
-/* The end whose memory the NIC refuses, and this rank's later ones, are in host memory; the others are not.
- */
-static void memory_that_the_nic_refuses_is_the_hosts(void **state)
+/* The end whose memory the NIC refuses uses host memory, and so do later ends of this rank. The others do
+ * not. */
+static void slots_that_the_nic_refuses_are_in_host_memory(void **state)
 {
     uint32_t mask = rondo_log_mask;
     (void)state;
@@ -334,7 +334,7 @@ static CUresult no_handle(void *handle, CUdeviceptr pointer, size_t bytes, CUmem
     return CUDA_ERROR_NOT_SUPPORTED;
 }
 
-static void memory_without_a_descriptor_is_the_hosts(void **state)
+static void slots_without_a_descriptor_are_in_host_memory(void **state)
 {
     __typeof__(table()->MemGetHandleForAddressRange) real = table()->MemGetHandleForAddressRange;
     (void)state;
@@ -357,16 +357,16 @@ static rondo_status try_to_connect(struct world *w)
 
 static struct world *reading_and_writing(void) { return gdr_new(2, READ | WRITE, READ | WRITE); }
 
-static void calls_of_the_driver_that_fail_leave_nothing(void **state)
+static void driver_calls_that_fail_leave_nothing(void **state)
 {
     (void)state;
     fail_each_call(reading_and_writing, try_to_connect, ranks_close_gpus);
 }
 
-/* ---- registration by itself ---- */
+/* ---- registration alone ---- */
 
 static struct {
-    int kinds[4], n, takes; /* takes: the kind that it does not refuse */
+    int kinds[4], n, takes; /* takes: the only kind that is accepted */
 } asked;
 
 static rondo_status asked_reg(void *comm, void *data, size_t bytes, int kind, int fd, void **region)
@@ -378,7 +378,7 @@ static rondo_status asked_reg(void *comm, void *data, size_t bytes, int kind, in
     return kind == asked.takes ? RONDO_SUCCESS : rondo_fail_quiet(RONDO_SYSTEM_ERROR, "the NIC refuses");
 }
 
-static void the_module_is_tried_after_dma_buf(void **state)
+static void the_kernel_module_is_tried_after_dma_buf(void **state)
 {
     static const int takes[] = { RONDO_NET_DMABUF, RONDO_NET_CUDA, 0 };
     const struct rondo_net_device device = { .name = "asked", .reg = asked_reg };
@@ -410,11 +410,11 @@ static void the_module_is_tried_after_dma_buf(void **state)
 
 /* ---- lazy links ---- */
 
-static void lazy_links_go_by_the_gpus_own_nic(void **state)
+static void lazy_links_use_the_gpus_own_nic(void **state)
 {
     struct world *w = gdr_new(2, READ | WRITE | OWN, READ | WRITE | OWN);
     (void)state;
-    set("RONDO_IB_HCA", "fake0"); /* both ports */
+    set("RONDO_IB_HCA", "fake0"); /* allow both ports */
     for (int rank = 0; rank < 2; rank++) {
         assert_int_equal(rank_open(w, rank, MAX_LINKS), RONDO_SUCCESS);
     }
@@ -446,14 +446,14 @@ int main(void)
         TEST(slots_are_where_the_topology_says),
         TEST(devices_that_are_late_or_busy_lose_nothing),
         TEST(nics_that_take_no_gpu_memory_are_not_given_any),
-        TEST(slices_that_came_together_are_flushed_once_before_they_are_told),
-        TEST(slices_that_came_outlive_their_sender),
+        TEST(slices_that_arrive_together_are_flushed_once_before_they_are_announced),
+        TEST(slices_that_arrived_outlive_their_sender),
         TEST(flushes_are_left_out_where_nothing_needs_them),
-        TEST(memory_that_the_nic_refuses_is_the_hosts),
-        TEST(memory_without_a_descriptor_is_the_hosts),
-        TEST(calls_of_the_driver_that_fail_leave_nothing),
-        TEST(the_module_is_tried_after_dma_buf),
-        TEST(lazy_links_go_by_the_gpus_own_nic),
+        TEST(slots_that_the_nic_refuses_are_in_host_memory),
+        TEST(slots_without_a_descriptor_are_in_host_memory),
+        TEST(driver_calls_that_fail_leave_nothing),
+        TEST(the_kernel_module_is_tried_after_dma_buf),
+        TEST(lazy_links_use_the_gpus_own_nic),
     };
     choose_driver();
     return cmocka_run_group_tests(tests, NULL, NULL);

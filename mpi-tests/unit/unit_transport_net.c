@@ -1,5 +1,5 @@
 /* The net transport over the socket device on this host: slices of rings and trees, devices that misbehave,
- * peers that leave, records and messages that are wrong. */
+ * peers that leave, and wrong records and messages. */
 #include "transport_world.h"
 
 #include "base/param.h"
@@ -11,7 +11,7 @@ static void set(const char *name, const char *value)
 {
     assert_int_equal(value != NULL ? setenv(name, value, 1) : unsetenv(name), 0);
     assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
-    rondo_netdev_finalize(); /* asked anew */
+    rondo_netdev_finalize(); /* so that devices are asked again */
 }
 
 static int over_loopback(void **state)
@@ -39,7 +39,7 @@ static void rings_and_trees_carry_their_own_slices(void **state)
     stream_apart(5, 1024);
 }
 
-static void late_and_full_devices_change_nothing(void **state)
+static void late_and_full_devices_lose_nothing(void **state)
 {
     (void)state;
     needs_faults();
@@ -48,7 +48,7 @@ static void late_and_full_devices_change_nothing(void **state)
     set("RONDO_NET_FAULT", NULL);
 }
 
-/* Make progress until an error. */
+/* Make progress until it fails. */
 static rondo_status progress_until_error(struct rank *r, struct rondo_conn *conn)
 {
     int64_t late = rondo_now_ns() + deadline_ns;
@@ -60,8 +60,8 @@ static rondo_status progress_until_error(struct rank *r, struct rondo_conn *conn
     return status;
 }
 
-/* A slice from one odd place to another: it arrives there, and nothing but its header has been in an end's
- * slots. */
+/* Send a slice from one misaligned address to another. It must arrive there, and only its header may touch
+ * the slots of the two ends. */
 static void pass_outside(struct world *w, struct end *from, struct end *to, unsigned number)
 {
     static uint8_t sent[300], came[300];
@@ -122,7 +122,7 @@ static void slices_go_from_and_to_any_memory(void **state)
     set("RONDO_NET_FAULT", NULL);
 }
 
-static void a_peer_that_left_is_a_fault_once_it_is_waited_for(void **state)
+static void waiting_for_a_peer_that_left_is_an_error(void **state)
 {
     struct world *w = two_apart(256);
     struct rank *r = &w->rank[0];
@@ -136,7 +136,7 @@ static void a_peer_that_left_is_a_fault_once_it_is_waited_for(void **state)
     assert_int_equal(progress_until_error(r, &first_end(r, 0)->link.conn), RONDO_REMOTE_ERROR);
     assert_says("rank 1");
     assert_int_equal(progress_until_error(r, &first_end(r, 0)->link.conn),
-                     RONDO_REMOTE_ERROR); /* and stays one */
+                     RONDO_REMOTE_ERROR); /* the error stays */
     rank_close(r);
     world_free(w);
 }
@@ -147,8 +147,8 @@ static void a_message_that_is_no_slice_is_refused(void **state)
     struct rondo_conn *send = &first_end(&w->rank[0], 1)->link.conn,
                       *recv = &first_end(&w->rank[1], 0)->link.conn;
     (void)state;
-    send->tail->size[send->step % RONDO_SLOTS] = rondo_conn_size(send->step, 3,
-                                                                 16); /* there is no protocol 3 */
+    /* There is no protocol 3. */
+    send->tail->size[send->step % RONDO_SLOTS] = rondo_conn_size(send->step, 3, 16);
     __atomic_store_n(&send->tail->tail, ++send->step, __ATOMIC_RELEASE);
     rank_flush(&w->rank[0]);
     rondo_log_mask = RONDO_LOG_NONE;
@@ -160,7 +160,7 @@ static void a_message_that_is_no_slice_is_refused(void **state)
     world_free(w);
 }
 
-/* The sender is told of a dead comm when it has something to send, with the device's sentence. */
+/* The sender gets the device's error as soon as it has something to send. */
 static void a_device_that_dies_fails_its_sender(void **state)
 {
     struct world *w;
@@ -168,8 +168,8 @@ static void a_device_that_dies_fails_its_sender(void **state)
     int moved = 0;
     (void)state;
     needs_faults();
-    set("RONDO_NET_FAULT",
-        "fail=isend:9:remote"); /* two channels of a ring and a tree: 8 conns, each with a hello */
+    /* Two channels of a ring and a tree are 8 conns, and each says hello first. */
+    set("RONDO_NET_FAULT", "fail=isend:9:remote");
     w = two_apart(256);
     end = first_end(&w->rank[0], 1);
     rondo_log_mask = RONDO_LOG_NONE;
@@ -182,7 +182,7 @@ static void a_device_that_dies_fails_its_sender(void **state)
     set("RONDO_NET_FAULT", NULL);
 }
 
-static void what_does_not_reach_says_why(void **state)
+static void a_transport_that_does_not_reach_a_peer_says_why(void **state)
 {
     struct world *w = world_new(2, RONDO_SHM_MODE_MEMFD, 256);
     const struct rondo_transport *transport;
@@ -221,10 +221,10 @@ static void records_of_another_kind_are_refused(void **state)
     }
     rondo_log_mask = RONDO_LOG_NONE;
     record = record_of(w, &w->rank[0], &w->rank[0].ends[0]);
-    record->data[0] ^= 1; /* the device */
+    record->data[0] ^= 1; /* another device */
     assert_int_equal(rank_connect(w, 0), RONDO_INTERNAL_ERROR);
     record->data[0] ^= 1;
-    record->data[1] ^= 1; /* the protocols */
+    record->data[1] ^= 1; /* other protocols */
     assert_int_equal(rank_connect(w, 0), RONDO_INTERNAL_ERROR);
     for (int i = 0; i < 2; i++) {
         rank_close(&w->rank[i]);
@@ -236,12 +236,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rings_and_trees_carry_their_own_slices),
-        cmocka_unit_test(late_and_full_devices_change_nothing),
+        cmocka_unit_test(late_and_full_devices_lose_nothing),
         cmocka_unit_test(slices_go_from_and_to_any_memory),
-        cmocka_unit_test(a_peer_that_left_is_a_fault_once_it_is_waited_for),
+        cmocka_unit_test(waiting_for_a_peer_that_left_is_an_error),
         cmocka_unit_test(a_message_that_is_no_slice_is_refused),
         cmocka_unit_test(a_device_that_dies_fails_its_sender),
-        cmocka_unit_test(what_does_not_reach_says_why),
+        cmocka_unit_test(a_transport_that_does_not_reach_a_peer_says_why),
         cmocka_unit_test(records_of_another_kind_are_refused),
     };
     return cmocka_run_group_tests(tests, over_loopback, NULL);

@@ -1,5 +1,5 @@
-/* The net transport over recording NICs (fake_verbs.h): slices that leave from and arrive in registered
- * memory, what falls back to slots, regions that end, and calls that end before their slices came. */
+/* The net transport over the fake NICs of fake_verbs.h: slices that leave from and arrive in registered
+ * memory, those that fall back to slots, memory that is freed, and calls that end before slices arrive. */
 #include "transport_world.h"
 
 #include "base/heap.h"
@@ -10,7 +10,7 @@
 enum {
     SLICE = 8192,
     MOST = 4 * RONDO_SLOTS,
-    POSTED = RONDO_SLOTS /* before the first slice is waited for */,
+    POSTED = RONDO_SLOTS, /* receives that are posted before anybody waits for a slice */
     HEADER = 16
 };
 
@@ -18,15 +18,15 @@ static void set(const char *name, const char *value)
 {
     assert_int_equal(value != NULL ? setenv(name, value, 1) : unsetenv(name), 0);
     assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
-    rondo_netdev_finalize(); /* asked anew */
+    rondo_netdev_finalize(); /* so that devices are asked again */
 }
 
-/* Two ranks, of which rank 0 sends; a place to send from and one to receive in. */
+/* Rank 0 sends from `source`, and rank 1 receives in `target`. */
 struct pair {
     struct world *w;
     struct end *from, *to;
     uint8_t *source, *target;
-    int registered[2]; /* these two */
+    int registered[2]; /* whether source and target are */
 };
 
 static uint8_t *memory_new(int registered)
@@ -78,7 +78,7 @@ static const struct rondo_verbs_counts *counts(const struct end *end)
     return rondo_verbs_counts(net_end(end)->comm);
 }
 
-/* As an executor does: slice i of the source is posted, with this call word. */
+/* Post slice i of the source with this call word, as an executor does. */
 static void post(struct pair *p, size_t i, size_t bytes, uint32_t call)
 {
     struct rondo_conn *conn = &p->from->link.conn;
@@ -89,7 +89,7 @@ static void post(struct pair *p, size_t i, size_t bytes, uint32_t call)
     __atomic_store_n(&conn->tail->tail, ++conn->step, __ATOMIC_RELEASE);
 }
 
-/* The receiver wants slice i at its place of the target, and `ahead` bytes behind it. */
+/* Let the receiver ask for slice i at its place in the target, and for `ahead` bytes behind it. */
 static void offer(struct pair *p, size_t i, uint32_t ahead)
 {
     struct rondo_conn *conn = &p->to->link.conn;
@@ -104,7 +104,7 @@ static void progress_both(struct pair *p)
     rank_progress(&p->w->rank[1]);
 }
 
-/* Until it is there. It is copied to its place if it came to a slot. @return 1: it came to its place */
+/* Wait for a slice, and copy it to its place if it came to a slot. @return 1: it came to its place. */
 static int take(struct pair *p, size_t i, size_t bytes, uint32_t call)
 {
     struct rondo_conn *conn = &p->to->link.conn;
@@ -130,7 +130,7 @@ static int take(struct pair *p, size_t i, size_t bytes, uint32_t call)
     return placed;
 }
 
-/* One at a time. @return how many came to their places */
+/* Send slices one by one. @return how many came to their places. */
 static int pass(struct pair *p, size_t first, size_t n)
 {
     int placed = 0;
@@ -142,7 +142,7 @@ static int pass(struct pair *p, size_t first, size_t n)
     return placed;
 }
 
-static void registered_slices_are_in_no_slot(void **state)
+static void registered_slices_use_no_slot(void **state)
 {
     struct pair p;
     (void)state;
@@ -151,8 +151,8 @@ static void registered_slices_are_in_no_slot(void **state)
     assert_int_equal(pass(&p, 0, MOST), MOST - POSTED);
     assert_int_equal(net_end(p.from)->passed_by, MOST);
     assert_int_equal(net_end(p.to)->passed_by, MOST - POSTED);
-    /* A write, a receive and a clear-to-send a slice, as with slots, less those that were posted beforehand;
-     * and only their data. */
+    /* As with slots, a slice takes a write, a receive and a clear-to-send, except for receives that were
+     * posted beforehand. No other bytes than the data are sent. */
     assert_int_equal(counts(p.from)->sends - sent.sends, MOST);
     assert_int_equal(counts(p.from)->doorbells - sent.doorbells, MOST);
     assert_int_equal(counts(p.from)->bytes - sent.bytes, MOST * SLICE + POSTED * HEADER);
@@ -164,7 +164,7 @@ static void registered_slices_are_in_no_slot(void **state)
 static void either_side_may_be_registered(void **state)
 {
     (void)state;
-    for (int side = 0; side < 3; side++) { /* the sender, the receiver, none */
+    for (int side = 0; side < 3; side++) { /* 0: the sender, 1: the receiver, 2: neither */
         struct pair p;
         pair_open(&p, side == 0, side == 1);
         int mrs = fake.live[FAKE_MR];
@@ -175,8 +175,8 @@ static void either_side_may_be_registered(void **state)
     }
 }
 
-/* A whole block is posted at once, so that its sender need not wait for each slice; the last one may be
- * shorter. */
+/* The receiver posts a whole block at once, so that the sender need not wait for each slice. The last slice
+ * may be shorter. */
 static void a_block_is_posted_ahead(void **state)
 {
     enum { BLOCK = 4, LAST = 5000 };
@@ -193,7 +193,7 @@ static void a_block_is_posted_ahead(void **state)
     for (size_t i = 0; i < BLOCK; i++) {
         post(&p, i, i == BLOCK - 1 ? LAST : SLICE, 0);
     }
-    rank_flush(&p.w->rank[0]); /* all of them leave, though the receiver does nothing */
+    rank_flush(&p.w->rank[0]); /* all slices leave although the receiver does nothing */
     assert_memory_equal(p.target, p.source, (BLOCK - 1) * SLICE + LAST);
     for (size_t i = 0; i < BLOCK; i++) {
         size_t bytes = i == BLOCK - 1 ? LAST : SLICE;
@@ -203,9 +203,8 @@ static void a_block_is_posted_ahead(void **state)
     pair_close(&p);
 }
 
-/* A slice with a call word says whose it is, and one of another length is not what the place is for: both
- * come to the slot. */
-static void what_does_not_fit_its_place_comes_to_the_slot(void **state)
+/* Neither a slice with a call word nor one of another length fits the place, so both come to a slot. */
+static void slices_that_do_not_fit_their_place_come_to_a_slot(void **state)
 {
     struct pair p;
     (void)state;
@@ -221,7 +220,7 @@ static void what_does_not_fit_its_place_comes_to_the_slot(void **state)
     pair_close(&p);
 }
 
-/* Two slices in a row that have no place: receives are posted beforehand again. */
+/* After two slices in a row without a place, receives are posted beforehand again. */
 static void receives_are_posted_beforehand_again(void **state)
 {
     struct pair p;
@@ -248,8 +247,8 @@ static void freed_memory_is_registered_no_longer(void **state)
         int asked = fake.calls[FAKE_MR];
         pass(&p, 0, 2 * RONDO_SLOTS);
         assert_int_equal(fake.live[FAKE_MR], mrs + 2);
-        assert_int_equal(fake.calls[FAKE_MR],
-                         asked + 2); /* once; and what comes to lie at the same address is another region */
+        /* Each is registered once. Memory that later gets the same address is another region. */
+        assert_int_equal(fake.calls[FAKE_MR], asked + 2);
         assert_int_equal(rondo_heap_free(p.source), RONDO_SUCCESS);
         assert_int_equal(rondo_heap_free(p.target), RONDO_SUCCESS);
         progress_both(&p);
@@ -261,7 +260,7 @@ static void freed_memory_is_registered_no_longer(void **state)
     pair_close(&p);
 }
 
-/* More regions than an end keeps: the one that was used longest ago goes. */
+/* If there are more regions than an end keeps, the least recently used one goes. */
 static void an_end_keeps_a_few_regions(void **state)
 {
     enum { REGIONS = 3 * RONDO_NET_RANGES };
@@ -284,8 +283,8 @@ static void an_end_keeps_a_few_regions(void **state)
     pair_close(&p);
 }
 
-/* What a NIC does not take is copied, and not asked for again. */
-static void a_nic_that_refuses_has_slots(void **state)
+/* Memory that a NIC refuses is copied, and the NIC is not asked again. */
+static void memory_that_the_nic_refuses_is_sent_from_slots(void **state)
 {
     struct pair p;
     (void)state;
@@ -300,7 +299,7 @@ static void a_nic_that_refuses_has_slots(void **state)
     pair_close(&p);
 }
 
-/* A call that ends before its slices have come: its memory is the caller's, whatever the sender does. */
+/* If a call ends before its slices arrive, its memory belongs to the caller, whatever the sender does. */
 static void a_revoked_place_is_not_written(void **state)
 {
     struct pair p;
@@ -326,7 +325,7 @@ static void a_revoked_place_is_not_written(void **state)
     pair_close(&p);
 }
 
-static void late_and_full_nics_change_nothing(void **state)
+static void late_and_full_nics_lose_nothing(void **state)
 {
     struct pair p;
     (void)state;
@@ -339,15 +338,15 @@ static void late_and_full_nics_change_nothing(void **state)
     set("RONDO_NET_FAULT", NULL);
 }
 
-/* What a peer that has left sent for calls to come is kept for them, and holds up no call that is through. */
-static void slices_of_calls_to_come_hold_up_nobody_and_are_kept(void **state)
+/* Slices for later calls, from a peer that has left, are kept for these calls and delay no finished call. */
+static void slices_for_later_calls_are_kept_and_delay_nobody(void **state)
 {
     struct world *w = two_apart(SLICE);
     struct end *from = first_end(&w->rank[0], 1), *to = first_end(&w->rank[1], 0);
     uint32_t mask = rondo_log_mask;
     int moved;
     (void)state;
-    for (int i = 0; i < 3; i++) { /* the first is taken while the peer is there */
+    for (int i = 0; i < 3; i++) { /* the first is taken before the peer leaves */
         assert_int_equal(stream_slice(&w->rank[0], from), 1);
         rank_flush(&w->rank[0]);
         for (int round = 0; i == 0 && round < 2; round++) {
@@ -355,14 +354,14 @@ static void slices_of_calls_to_come_hold_up_nobody_and_are_kept(void **state)
             assert_int_equal(stream_slice(&w->rank[1], to), round);
         }
     }
-    rank_close(&w->rank[0]); /* its slot is asked for at the next progress, with nobody there */
+    rank_close(&w->rank[0]); /* before rank 1 asks for a slice into the free slot */
     for (int i = 1; i < 3; i++) {
         assert_int_equal(stream_slice(&w->rank[1], to), 0);
         rank_flush(&w->rank[1]);
         assert_int_equal(stream_slice(&w->rank[1], to), 1);
         rank_flush(&w->rank[1]);
     }
-    assert_int_equal(stream_slice(&w->rank[1], to), 0); /* wants more */
+    assert_int_equal(stream_slice(&w->rank[1], to), 0); /* it wants one more */
     rondo_log_mask = RONDO_LOG_NONE;
     assert_int_equal(rondo_net_progress(&w->rank[1].net, &moved), RONDO_REMOTE_ERROR);
     rondo_log_mask = mask;
@@ -386,17 +385,17 @@ static int over_nics(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        ROW(registered_slices_are_in_no_slot),
+        ROW(registered_slices_use_no_slot),
         ROW(either_side_may_be_registered),
         ROW(a_block_is_posted_ahead),
-        ROW(what_does_not_fit_its_place_comes_to_the_slot),
+        ROW(slices_that_do_not_fit_their_place_come_to_a_slot),
         ROW(receives_are_posted_beforehand_again),
         ROW(freed_memory_is_registered_no_longer),
         ROW(an_end_keeps_a_few_regions),
-        ROW(a_nic_that_refuses_has_slots),
+        ROW(memory_that_the_nic_refuses_is_sent_from_slots),
         ROW(a_revoked_place_is_not_written),
-        ROW(late_and_full_nics_change_nothing),
-        ROW(slices_of_calls_to_come_hold_up_nobody_and_are_kept),
+        ROW(late_and_full_nics_lose_nothing),
+        ROW(slices_for_later_calls_are_kept_and_delay_nobody),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,12 @@
-/* Conns of GPUs, over the tests' CUDA driver: threads and processes as ranks, both kinds of device memory and
- * both ways, lazy links; and by shared memory and over a net device. */
+/* Conns of GPUs over the fake CUDA driver: ranks that are threads and processes, both kinds of device memory,
+ * writes and reads, lazy links. Without P2P: conns by shared memory and over a net device. */
 #include "p2p_world.h"
 
 #include "base/param.h"
 
 static const enum rondo_p2p_mode both_ways[] = { RONDO_P2P_MODE_WRITE, RONDO_P2P_MODE_READ };
 
-/* First of all: a process that has used the driver does not fork. */
+/* This test runs first, because a process that has used the driver cannot fork. */
 static void processes_share_device_memory(void **state)
 {
     (void)state;
@@ -21,7 +21,7 @@ static void processes_share_device_memory(void **state)
     }
 }
 
-/* Memory that goes with its owner: who does not close it is waited for, and then it is kept. */
+/* An owner waits for a rank that has its memory open. If that rank never closes it, the owner keeps it. */
 static void body_dies(struct world *w, struct rank *r)
 {
     pthread_barrier_wait(&w->barrier);
@@ -41,7 +41,7 @@ static void memory_that_a_dead_rank_had_open_is_kept(void **state)
     struct world *w = gpus_new(2, 2, RONDO_P2P_MODE_WRITE, 1);
     (void)state;
     gpus->no_vmm = 1;
-    w->protos = 1u << RONDO_PROTO_SIMPLE; /* one block */
+    w->protos = 1u << RONDO_PROTO_SIMPLE; /* so that there is one block */
     w->body = body_dies;
     run_processes(w);
     gpus_free(w);
@@ -65,7 +65,7 @@ static void threads_share_device_memory(void **state)
     }
 }
 
-/* ---- lazy links: records by the control plane ---- */
+/* ---- lazy links: the control plane carries their records ---- */
 
 static void body_lazy_gpus(struct world *w, struct rank *r)
 {
@@ -89,8 +89,8 @@ static void body_lazy_gpus(struct world *w, struct rank *r)
     CHECK_OK(rondo_control_start(r->net.control));
     pthread_barrier_wait(&w->barrier);
     body_lazy(w, r);
-    CHECK(rondo_net_bytes(&r->net) >=
-          before + (2 << 20)); /* a block of their own: nobody has the names of the first ones any more */
+    /* Lazy links have a block of their own, because the names of the first blocks have been dropped. */
+    CHECK(rondo_net_bytes(&r->net) >= before + (2 << 20));
     pthread_barrier_wait(&w->barrier);
     rondo_control_close(r->net.control);
 }
@@ -115,8 +115,8 @@ static void body_pinned(struct world *w, struct rank *r)
         const struct rondo_link *link = &r->ends[i].link;
         CUdeviceptr tail = 0;
         CHECK(rondo_cuda_enter(r->net.device) == RONDO_SUCCESS);
-        CHECK(table()->MemHostGetDevicePointer(&tail, link->tail, 0) ==
-              CUDA_SUCCESS); /* registered, and its address is the conn's */
+        /* The tail is registered, and the conn uses its device address. */
+        CHECK(table()->MemHostGetDevicePointer(&tail, link->tail, 0) == CUDA_SUCCESS);
         CHECK(tail == (CUdeviceptr)(uintptr_t)link->conn.tail && link->head != NULL);
         rondo_cuda_leave();
     }

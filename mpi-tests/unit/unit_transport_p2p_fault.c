@@ -1,5 +1,5 @@
-/* Conns of GPUs in bad times: memory that does not hold what is written, copies that hang, records that no
- * rank sent, each call of the driver failing in turn, with nothing left behind. */
+/* Conns of GPUs with faults: memory that loses writes, copies that hang, records that no rank sent, and each
+ * driver call failing in turn. Nothing may be left behind. */
 #include "p2p_world.h"
 
 #include "in_child.h"
@@ -13,7 +13,7 @@ static void reload_check(const char *value)
 
 /* ---- the check ---- */
 
-/* Which pair a body may find broken; its warnings. */
+/* Check that exactly the pair of ranks a and b was found broken. */
 static void expect_broken(struct world *w, int a, int b)
 {
     for (int i = 0; i < w->nranks; i++) {
@@ -34,7 +34,7 @@ static void offer_and_connect(struct world *w)
     }
 }
 
-/* Both ends of a broken pair use shared memory, the others P2P; and the warning is said. */
+/* Check that the broken pair uses shared memory and all others P2P. */
 static void check_fallback(struct world *w, int a, int b)
 {
     for (int i = 0; i < w->nranks; i++) {
@@ -46,7 +46,7 @@ static void check_fallback(struct world *w, int a, int b)
     }
 }
 
-static void words_that_are_not_there_break_a_pair(void **state)
+static void missing_words_break_a_pair(void **state)
 {
     struct world *w = gpus_new(3, 2, RONDO_P2P_MODE_WRITE, 0);
     uint32_t mask = rondo_log_mask;
@@ -56,7 +56,7 @@ static void words_that_are_not_there_break_a_pair(void **state)
         CHECK_OK(rank_open(w, i, MAX_LINKS));
         rondo_net_gpu(&w->rank[i].net, &gpus->name[i]);
     }
-    /* What rank 2 looks for in rank 0's memory. */
+    /* Damage the word that rank 2 looks for in rank 0's memory. */
     *(uint64_t *)(uintptr_t)(gpus->name[0].address + RONDO_P2P_CELL(2, owner)) ^= 1;
     for (int i = 0; i < w->nranks; i++) {
         check_until_done(&w->rank[i]);
@@ -74,7 +74,7 @@ static void words_that_are_not_there_break_a_pair(void **state)
     check_nothing_left();
 }
 
-static void writes_that_get_lost_break_a_pair(void **state)
+static void lost_writes_break_a_pair(void **state)
 {
     struct world *w = gpus_new(2, 2, RONDO_P2P_MODE_WRITE, 0);
     uint32_t mask = rondo_log_mask;
@@ -90,7 +90,7 @@ static void writes_that_get_lost_break_a_pair(void **state)
         check_until_done(&w->rank[i]);
     }
     driver.lossy = NULL;
-    assert_int_equal(gpus->found[0][1], RONDO_P2P_MODE_BROKEN); /* who writes there */
+    assert_int_equal(gpus->found[0][1], RONDO_P2P_MODE_BROKEN); /* rank 0 writes there */
     assert_int_equal(gpus->found[1][0], RONDO_P2P_MODE_WRITE);
     for (int i = 0; i < w->nranks; i++) {
         agree(w, i);
@@ -114,7 +114,7 @@ static void the_warning_names_the_pair_and_the_cause(void **state)
         CHECK_OK(rank_open(w, i, MAX_LINKS));
         rondo_net_gpu(&w->rank[i].net, &gpus->name[i]);
     }
-    gpus->name[1].serial += 1000; /* memory that is not there */
+    gpus->name[1].serial += 1000; /* this memory does not exist */
     fflush(stderr);
     dup2(fileno(file), 2);
     check_until_done(&w->rank[0]);
@@ -131,7 +131,7 @@ static void the_warning_names_the_pair_and_the_cause(void **state)
     check_nothing_left();
 }
 
-/* Last of all: what hung stays. */
+/* This test runs last, because what hangs stays. */
 static void a_pair_that_hangs_breaks_in_time(void **state)
 {
     struct world *w = gpus_new(2, 2, RONDO_P2P_MODE_WRITE, 0);
@@ -159,8 +159,8 @@ static void a_pair_that_hangs_breaks_in_time(void **state)
     check_fallback(w, 0, 1);
     ranks_close_gpus(w);
     rondo_log_mask = mask;
-    /* What rank 0's copies may still touch: its block and its pinned words, and what it had open of rank 1.
-     */
+    /* Rank 0's copies may still touch its block, its pinned words and what it had open of rank 1, so all of
+     * these stay. */
     assert_int_equal(driver.things[STREAM], 0);
     assert_int_equal(driver.things[PINNED], 1);
     assert_int_equal(driver.things[HANDLE], 2);
@@ -178,7 +178,7 @@ static void touch(const struct rondo_conn *conn)
 
 static rondo_status connect_with(struct world *w, const struct end *end, const struct rondo_connect *record)
 {
-    struct rondo_link link = end->link; /* its state stays with the original */
+    struct rondo_link link = end->link; /* the original keeps the state */
     rondo_status status = rondo_link_connect(&w->rank[0].net, &link, record);
     if (status == RONDO_SUCCESS) {
         touch(&link.conn);
@@ -206,7 +206,7 @@ static void hostile_records_are_refused(void **state)
             const struct end *end = &w->rank[0].ends[e];
             const struct rondo_connect good = *record_of(w, &w->rank[0], end);
             struct rondo_connect bad = good;
-            int theirs = end->link.is_send ? 1 : k; /* it has slots over there */
+            int theirs = end->link.is_send ? 1 : k; /* the peer has the slots */
             assert_int_equal(connect_with(w, end, &good), RONDO_SUCCESS);
             memset(bad.data, 0, sizeof(bad.data));
             assert_int_equal(connect_with(w, end, &bad), RONDO_INTERNAL_ERROR);
@@ -219,8 +219,8 @@ static void hostile_records_are_refused(void **state)
                     assert_int_equal(connect_with(w, end, &bad), RONDO_INTERNAL_ERROR);
                 }
             }
-            for (size_t byte = 8 * RECORD_WORDS; byte < 8 * RECORD_WORDS + 4 * RONDO_NUM_PROTOS + 2;
-                 byte++) { /* sizes, protocols, way */
+            /* These bytes are the sizes, the protocols and the P2P mode. */
+            for (size_t byte = 8 * RECORD_WORDS; byte < 8 * RECORD_WORDS + 4 * RONDO_NUM_PROTOS + 2; byte++) {
                 bad = good;
                 bad.data[byte] ^= 0x81;
                 assert_int_equal(connect_with(w, end, &bad), RONDO_INTERNAL_ERROR);
@@ -232,7 +232,7 @@ static void hostile_records_are_refused(void **state)
     }
 }
 
-/* Whatever a record says: nothing outside of memory that its owner gave. */
+/* Whatever a record says, it never leads outside of the memory that its owner shares. */
 static void random_records_never_point_outside(void **state)
 {
     struct world *w = gpus_new(2, 2, RONDO_P2P_MODE_READ, 0);
@@ -282,9 +282,9 @@ static void links_over_the_announced_number_are_refused(void **state)
     check_nothing_left();
 }
 
-/* ---- each call of the driver fails in turn ---- */
+/* ---- each driver call fails in turn ---- */
 
-/* The driver's streams copy in threads of their own: nobody knows how many rounds that takes. */
+/* The number of rounds is not fixed, because the driver's streams copy in threads of their own. */
 static rondo_status ranks_hello(struct world *w)
 {
     int64_t late = rondo_now_ns() + deadline_ns;
@@ -329,7 +329,7 @@ static rondo_status ranks_live(struct world *w, int *opened)
     return ranks_hello(w);
 }
 
-/* A whole life in which the call number fail_at fails. */
+/* Connect and close all ranks, while driver call number fail_at fails. */
 static rondo_status life(int fail_at, enum rondo_p2p_mode way, int no_vmm)
 {
     struct world *w = gpus_new(2, 2, way, 0);
@@ -344,14 +344,14 @@ static rondo_status life(int fail_at, enum rondo_p2p_mode way, int no_vmm)
     for (int i = 0; i < opened; i++) {
         rank_close(&w->rank[i]);
     }
-    if (opened < w->nranks && w->rank[opened].net.device != NULL) { /* its net did not open */
+    if (opened < w->nranks && w->rank[opened].net.device != NULL) { /* its net failed to open */
         gpus_after(w, &w->rank[opened]);
     }
     gpus_free(w);
     return status;
 }
 
-static void each_call_fails_and_nothing_is_left(void **state)
+static void driver_calls_that_fail_leave_nothing(void **state)
 {
     static const struct {
         enum rondo_p2p_mode way;
@@ -374,7 +374,7 @@ static void each_call_fails_and_nothing_is_left(void **state)
     rondo_log_mask = mask;
 }
 
-/* The driver makes host code that touches device memory die where the CPU has protection keys. */
+/* Where the CPU has protection keys, the fake driver kills host code that touches device memory. */
 static int live_strictly(void)
 {
     return life(0, RONDO_P2P_MODE_WRITE, 0) != RONDO_SUCCESS ||
@@ -398,7 +398,7 @@ static void the_host_never_touches_device_memory(void **state)
 
 /* ---- memory for users ---- */
 
-static void memory_for_users_is_found_shared_and_freed_once(void **state)
+static void user_memory_is_found_shared_and_freed_once(void **state)
 {
     struct rondo_cuda_device a, b;
     struct rondo_gpu_name name;
@@ -424,7 +424,7 @@ static void memory_for_users_is_found_shared_and_freed_once(void **state)
         assert_true(rondo_gpu_free(pointer));
         assert_false(rondo_gpu_free(pointer));
         assert_false(rondo_gpu_find(pointer, &name));
-        mem.base[4999] = 7; /* who has it open keeps it */
+        mem.base[4999] = 7; /* memory lives while anybody has it open */
         rondo_gpu_mem_close(&mem);
         assert_int_not_equal(rondo_gpu_mem_open(&mem, &b, &name), RONDO_SUCCESS);
         rondo_cuda_close(&b);
@@ -433,7 +433,7 @@ static void memory_for_users_is_found_shared_and_freed_once(void **state)
     }
 }
 
-static void what_the_gpu_has_not_is_a_sentence(void **state)
+static void memory_that_the_gpu_lacks_is_an_error_with_its_cause(void **state)
 {
     struct rondo_cuda_device a;
     uint32_t mask = rondo_log_mask;
@@ -455,16 +455,16 @@ static void what_the_gpu_has_not_is_a_sentence(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(words_that_are_not_there_break_a_pair),
-        cmocka_unit_test(writes_that_get_lost_break_a_pair),
+        cmocka_unit_test(missing_words_break_a_pair),
+        cmocka_unit_test(lost_writes_break_a_pair),
         cmocka_unit_test(the_warning_names_the_pair_and_the_cause),
         cmocka_unit_test(hostile_records_are_refused),
         cmocka_unit_test(random_records_never_point_outside),
         cmocka_unit_test(links_over_the_announced_number_are_refused),
-        cmocka_unit_test(each_call_fails_and_nothing_is_left),
+        cmocka_unit_test(driver_calls_that_fail_leave_nothing),
         cmocka_unit_test(the_host_never_touches_device_memory),
-        cmocka_unit_test(memory_for_users_is_found_shared_and_freed_once),
-        cmocka_unit_test(what_the_gpu_has_not_is_a_sentence),
+        cmocka_unit_test(user_memory_is_found_shared_and_freed_once),
+        cmocka_unit_test(memory_that_the_gpu_lacks_is_an_error_with_its_cause),
         cmocka_unit_test(a_pair_that_hangs_breaks_in_time),
     };
 

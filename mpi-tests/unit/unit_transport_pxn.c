@@ -1,5 +1,5 @@
-/* Conns that leave by a NIC through another GPU of the node: where slots are, what is carried, who goes by
- * its own way (pxn_world.h). */
+/* PXN: conns that leave by a NIC through another GPU of the node (pxn_world.h). Where their slots are, what
+ * the relay carries, and which ranks use no relay. */
 #include "pxn_world.h"
 
 #include <dirent.h>
@@ -27,15 +27,15 @@ static void nics_that_take_no_gpu_memory_send_from_the_relays_segment(void **sta
     set("RONDO_DMABUF_ENABLE", NULL);
 }
 
-/* When the sender has been promised its cell already; the one registration of the relay's that is refused is
+/* The NIC refuses after the sender has been promised its cell. One refused registration of the relay is
  * enough for all its conns. */
-static void memory_that_the_nic_refuses_is_the_segments(void **state)
+static void memory_that_the_nic_refuses_is_sent_from_the_segment(void **state)
 {
     struct world *w = pxn_new(0);
     uint32_t mask = rondo_log_mask;
     (void)state;
     rondo_log_mask = RONDO_LOG_NONE;
-    nic_of[TO].gdr = 0; /* its registrations do not count */
+    nic_of[TO].gdr = 0; /* so it registers nothing, and the relay's registration fails */
     fake.fail_dmabuf_in = 1;
     fake.fail_errno = EINVAL;
     shared->staged = 1;
@@ -54,7 +54,7 @@ static void late_and_busy_devices_lose_nothing(void **state)
 
 /* ---- the relay's thread ---- */
 
-/* The thread of this process's relay, by its name; -1: there is none. */
+/* @return the relay's thread of this process, found by its name; -1: there is none. */
 static pid_t relay_thread(void)
 {
     DIR *tasks = opendir("/proc/self/task");
@@ -78,11 +78,11 @@ static pid_t relay_thread(void)
 
 static struct cores_case {
     const char *mode;
-    int core, bound; /* core: near the NIC; -1: near_core, which is ours */
+    int core, bound; /* core: the one near the NIC; -1: near_core, which this process may use */
 } cores_case;
 static int near_core;
 
-/* Slices have gone: the thread is where it is to be. */
+/* Once slices have been sent, the relay's thread must be on its core. */
 static void body_bound(struct world *w, struct rank *r)
 {
     body_through(w, r);
@@ -94,7 +94,7 @@ static void body_bound(struct world *w, struct rank *r)
     }
 }
 
-/* With a directory in sysfs for the NIC. */
+/* Run with this directory as the NIC's in sysfs. */
 static void run_near(const char *directory)
 {
     char path[128];
@@ -137,7 +137,7 @@ static void the_relays_thread_runs_near_its_nic(void **state)
     assert_int_equal(rmdir(directory), 0);
 }
 
-static void processes_send_through_the_gpu_of_another_one(void **state)
+static void processes_send_through_the_gpu_of_another_process(void **state)
 {
     static const char *const no_vmm[] = { "0", "1" };
     (void)state;
@@ -148,9 +148,8 @@ static void processes_send_through_the_gpu_of_another_one(void **state)
     unsetenv("FAKE_CUDA_NO_VMM");
 }
 
-/* What it sends for others goes by its own NIC, also when the topology would have that one reached through
- * another GPU. */
-static void a_relays_own_net_is_not_relayed(void **state)
+/* A relay sends for others by its own NIC, even if the topology reaches that NIC through another GPU. */
+static void a_relay_uses_its_own_nic(void **state)
 {
     struct world *w = pxn_new(0);
     (void)state;
@@ -158,7 +157,7 @@ static void a_relays_own_net_is_not_relayed(void **state)
     run_it(w, body_through);
 }
 
-static void a_rank_without_relay_goes_by_its_own_way(void **state)
+static void a_rank_without_relay_sends_by_itself(void **state)
 {
     struct world *w;
     (void)state;
@@ -166,7 +165,7 @@ static void a_rank_without_relay_goes_by_its_own_way(void **state)
     shared->own[1] = shared->own[2] = 1;
     shared->offers = 0;
     run_it(w, body_through);
-    w = pxn_new(0); /* a way that the check has broken: the relay's cells for it stay free */
+    w = pxn_new(0); /* the check finds the pair broken, so the relay's cells for it stay free */
     shared->own[1] = 1;
     gpus->way[1][RELAY] = RONDO_P2P_MODE_NONE;
     run_it(w, body_through);
@@ -177,12 +176,12 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         TEST(slices_leave_from_the_gpu_next_to_the_nic),
         TEST(nics_that_take_no_gpu_memory_send_from_the_relays_segment),
-        TEST(memory_that_the_nic_refuses_is_the_segments),
+        TEST(memory_that_the_nic_refuses_is_sent_from_the_segment),
         TEST(late_and_busy_devices_lose_nothing),
         TEST(the_relays_thread_runs_near_its_nic),
-        TEST(processes_send_through_the_gpu_of_another_one),
-        TEST(a_relays_own_net_is_not_relayed),
-        TEST(a_rank_without_relay_goes_by_its_own_way),
+        TEST(processes_send_through_the_gpu_of_another_process),
+        TEST(a_relay_uses_its_own_nic),
+        TEST(a_rank_without_relay_sends_by_itself),
     };
     setenv("FAKE_CUDA_DEVICES", "4", 1);
     choose_driver();

@@ -1,10 +1,10 @@
-/* Conns that leave by a NIC through another GPU of the node: relays and senders that die, leave, fail, or
- * write what is not so (pxn_world.h). */
+/* PXN: conns that leave by a NIC through another GPU of the node (pxn_world.h). Relays and senders die,
+ * leave, fail, or write nonsense. */
 #include "pxn_world.h"
 
 #include "faults.h"
 
-/* Nobody waits for what it sends. */
+/* Do not wait for slices of rank 2. */
 static void forget_rank_2(struct rank *r)
 {
     for (int i = 0; i < r->nends; i++) {
@@ -26,7 +26,7 @@ static void rank_1_goes_on(struct rank *r)
     }
 }
 
-/* Posts slices, or only makes progress, until one of them fails. */
+/* Post slices and make progress until it fails; without posts, only make progress. */
 static rondo_status progress_until_error(struct rank *r, int posts)
 {
     int64_t late = rondo_now_ns() + deadline_ns;
@@ -45,7 +45,7 @@ static rondo_status progress_until_error(struct rank *r, int posts)
 
 /* ---- processes that end ---- */
 
-/* Rank 2 dies: the relay has left, goes on for rank 1, and ends when that one does. */
+/* Rank 2 dies after the relay's rank has left. The relay goes on for rank 1, and ends when rank 1 does. */
 static void body_one_dies(struct world *w, struct rank *r)
 {
     (void)w;
@@ -61,17 +61,17 @@ static void body_one_dies(struct world *w, struct rank *r)
     rank_1_goes_on(r);
     pthread_barrier_wait(&shared->survivors);
     rank_close(r);
-    pthread_exit(NULL); /* without the barrier to which rank 2 does not come */
+    pthread_exit(NULL); /* not through the barrier, because rank 2 does not come to it */
 }
 
-static void a_sender_that_dies_holds_no_relay(void **state)
+static void a_sender_that_dies_does_not_block_its_relay(void **state)
 {
     (void)state;
     run_it_in_processes(body_one_dies, 2);
 }
 
-/* Slices of rank 1 and 2 are posted, and the receiver takes none, until their relay's process, which has left
- * in order, is no more. */
+/* Ranks 1 and 2 post slices, and the receiver takes none. The relay's rank has left in good order, and then
+ * its process is killed. */
 static void body_relay_dies(struct world *w, struct rank *r)
 {
     static int past;
@@ -87,7 +87,7 @@ static void body_relay_dies(struct world *w, struct rank *r)
         kill(getpid(), SIGKILL);
     }
     while (r->net.rank == TO) {
-        __atomic_store_n(&past, 1, __ATOMIC_RELEASE); /* the barrier: who dies in it can never leave it */
+        __atomic_store_n(&past, 1, __ATOMIC_RELEASE); /* all have left the barrier, in which nobody may die */
         pause();
     }
     CHECK(progress_until_error(r, 1) == RONDO_REMOTE_ERROR);
@@ -106,7 +106,7 @@ static void a_relay_that_dies_after_it_left_is_an_error(void **state)
     rondo_log_mask = mask;
 }
 
-/* Before the library's own wait, as it is registered later: nothing is sent before the process exits. */
+/* Registered after the library's own exit handler, and so called before it: nothing is sent before exit(). */
 static void exits(void) { pthread_barrier_wait(&shared->together); }
 
 static void body_relay_exits(struct world *w, struct rank *r)
@@ -121,7 +121,7 @@ static void body_relay_exits(struct world *w, struct rank *r)
     stream(r, r->ends, r->nends, FEW);
     if (r->net.rank != TO) {
         rank_close(r);
-    } else { /* its process ends here, and nobody joins it */
+    } else { /* its process ends here without joining this thread */
         pthread_detach(pthread_self());
     }
     pthread_exit(NULL);
@@ -133,8 +133,8 @@ static void a_process_exits_when_its_relay_has_sent_all(void **state)
     run_it_in_processes(body_relay_exits, -1);
 }
 
-/* A pid that another process has got. */
-static void processes_are_known_by_their_start(void **state)
+/* A process is still known as dead when another one has got its pid. */
+static void processes_are_known_by_their_start_time(void **state)
 {
     struct rondo_pxn_process self = { getpid(), rondo_process_start(getpid()) },
                              other = { getpid(), self.start + 1 };
@@ -172,7 +172,7 @@ static void a_relay_that_leaves_first_sends_until_its_senders_leave(void **state
     run_it(pxn_new(0), body_relay_leaves_first);
 }
 
-/* Rank 2 gives up with slices on their way; rank 1 goes on. */
+/* Rank 2 gives up while its slices are on their way. Rank 1 goes on. */
 static void body_sender_aborts(struct world *w, struct rank *r)
 {
     (void)w;
@@ -191,13 +191,13 @@ static void body_sender_aborts(struct world *w, struct rank *r)
     }
 }
 
-static void a_sender_that_gives_up_takes_nobody_along(void **state)
+static void a_sender_that_gives_up_does_not_stop_others(void **state)
 {
     (void)state;
     run_it(pxn_new(0), body_sender_aborts);
 }
 
-/* Until the relay's comm dies: who sends through it learns so, in the device's words. */
+/* When the relay's comm dies, its senders get the error in the device's words. */
 static void body_error(struct world *w, struct rank *r)
 {
     (void)w;
@@ -208,25 +208,25 @@ static void body_error(struct world *w, struct rank *r)
     }
 }
 
-static void errors_of_a_relays_nic_are_the_senders(void **state)
+static void senders_get_the_errors_of_their_relays_nic(void **state)
 {
     uint32_t mask = rondo_log_mask;
     (void)state;
     needs_faults();
     set("RONDO_NET_FAULT", "die=5,rank=0");
-    rondo_log_mask = RONDO_LOG_NONE; /* the parameters had set it */
+    rondo_log_mask = RONDO_LOG_NONE; /* set() has loaded it from the parameters */
     run_it(pxn_new(0), body_error);
     set("RONDO_NET_FAULT", NULL);
     rondo_log_mask = mask;
 }
 
-/* ---- what senders write is not believed ---- */
+/* ---- a relay checks what senders write ---- */
 
 enum { TAIL, SIZE, NO_END, SCRIBBLES };
 static int scribble;
 
-/* More slices than there are slots, or one that is longer than its slot, for the relay to send: it says so,
- * and sends nothing. */
+/* Ask the relay to send more slices than there are slots, or one that is longer than its slot. It must report
+ * this and send nothing. */
 static void post_nonsense(struct rank *r)
 {
     struct rondo_conn *conn = &r->ends[0].link.conn;
@@ -252,7 +252,7 @@ static void rank_2_says(const struct rondo_shm *shm, uint32_t sender)
     rondo_pxn_ring(header);
 }
 
-/* Once the relay has let go of them. */
+/* Close all ends, and wait until the relay has given up their objects. */
 static void close_ends(struct rank *r)
 {
     int64_t late = rondo_now_ns() + deadline_ns;
@@ -266,7 +266,7 @@ static void close_ends(struct rank *r)
     }
 }
 
-/* Rank 2 does, and rank 1 goes on; nor has an end that is gone to be connected. */
+/* Rank 2 writes nonsense, or asks to connect ends that it has closed. Rank 1 goes on. */
 static void body_scribbles(struct world *w, struct rank *r)
 {
     struct rondo_shm shm = { 0 };
@@ -289,7 +289,7 @@ static void body_scribbles(struct world *w, struct rank *r)
     }
 }
 
-static void what_senders_write_is_not_believed(void **state)
+static void nonsense_from_senders_is_refused(void **state)
 {
     uint32_t mask = rondo_log_mask;
     (void)state;
@@ -301,7 +301,7 @@ static void what_senders_write_is_not_believed(void **state)
     rondo_log_mask = mask;
 }
 
-/* ---- nor what lies where a relay writes ---- */
+/* ---- senders check what a relay writes ---- */
 
 static void set_offsets(struct rondo_pxn_header *header, uint64_t offset)
 {
@@ -310,7 +310,7 @@ static void set_offsets(struct rondo_pxn_header *header, uint64_t offset)
     }
 }
 
-/* What no relay has written: the relay's thread is there, and nobody uses it. */
+/* Damage what the relay has written. Its thread runs, but nobody uses it. */
 static void damage(struct world *w, struct rank *r)
 {
     static int lives;
@@ -349,7 +349,7 @@ static void damaged_cells_are_not_used(void **state)
     }
 }
 
-/* ---- the driver ---- */
+/* ---- driver calls that fail ---- */
 
 static rondo_status try_to_connect(struct world *w)
 {
@@ -387,7 +387,7 @@ static void close_all(struct world *w)
     pxn_free(w);
 }
 
-static void calls_of_the_driver_that_fail_leave_nothing(void **state)
+static void driver_calls_that_fail_leave_nothing(void **state)
 {
     (void)state;
     fail_each_call(threads_new, try_to_connect, close_all);
@@ -396,16 +396,16 @@ static void calls_of_the_driver_that_fail_leave_nothing(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        TEST(a_sender_that_dies_holds_no_relay),
+        TEST(a_sender_that_dies_does_not_block_its_relay),
         TEST(a_relay_that_dies_after_it_left_is_an_error),
         TEST(a_process_exits_when_its_relay_has_sent_all),
-        TEST(processes_are_known_by_their_start),
+        TEST(processes_are_known_by_their_start_time),
         TEST(a_relay_that_leaves_first_sends_until_its_senders_leave),
-        TEST(a_sender_that_gives_up_takes_nobody_along),
-        TEST(errors_of_a_relays_nic_are_the_senders),
-        TEST(what_senders_write_is_not_believed),
+        TEST(a_sender_that_gives_up_does_not_stop_others),
+        TEST(senders_get_the_errors_of_their_relays_nic),
+        TEST(nonsense_from_senders_is_refused),
         TEST(damaged_cells_are_not_used),
-        TEST(calls_of_the_driver_that_fail_leave_nothing),
+        TEST(driver_calls_that_fail_leave_nothing),
     };
     setenv("FAKE_CUDA_DEVICES", "4", 1);
     choose_driver();
