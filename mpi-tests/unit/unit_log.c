@@ -25,6 +25,38 @@ static void configure(const char *level, const char *subsys, const char *file)
     assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
 }
 
+/* In a child whose parameters are unread: what a call that fails early prints, with this level. */
+static void print_early(const char *level, char *text, size_t size)
+{
+    int ends[2], status;
+    ssize_t n;
+    pid_t child;
+    assert_int_equal(pipe(ends), 0);
+    child = fork();
+    if (child == 0) {
+        setenv("RONDO_DEBUG", level, 1);
+        dup2(ends[1], STDERR_FILENO);
+        _exit(rondo_barrier(NULL, NULL) == RONDO_INVALID_ARGUMENT ? 0 : 1);
+    }
+    close(ends[1]);
+    n = read(ends[0], text, size - 1);
+    text[n > 0 ? n : 0] = '\0';
+    close(ends[0]);
+    assert_true(child > 0 && waitpid(child, &status, 0) == child);
+    assert_int_equal(status, 0);
+}
+
+/* Runs first: this process has not read its parameters. */
+static void the_level_holds_from_the_first_line(void **state)
+{
+    char text[1024];
+    (void)state;
+    print_early("NONE", text, sizeof(text));
+    assert_string_equal(text, "");
+    print_early("WARN", text, sizeof(text));
+    assert_non_null(strstr(text, "RONDO WARN rondo_barrier: the communicator is NULL"));
+}
+
 static int reset(void **state)
 {
     (void)state;
@@ -236,6 +268,7 @@ static int remove_directory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_level_holds_from_the_first_line),
         TEST(a_line_names_host_process_thread_rank_and_level),
         TEST(disabled_lines_are_neither_printed_nor_evaluated),
         TEST(subsystems_add_remove_and_invert),

@@ -314,6 +314,24 @@ static void the_users_file_overrides_the_hosts(void **state)
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
+static void a_remedy_names_only_what_can_be_lower(void **state)
+{
+    char text[RONDO_LOWER_TEXT];
+    (void)state;
+    assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
+    assert_string_equal(
+        rondo_param_lower_buffers(0, text),
+        "lower RONDO_BUFFSIZE or RONDO_LL_BUFFSIZE or RONDO_LL128_BUFFSIZE or RONDO_MAX_NCHANNELS");
+    setenv("RONDO_BUFFSIZE", "4K", 1);
+    setenv("RONDO_LL128_BUFFSIZE", "8K", 1);
+    setenv("RONDO_MIN_NCHANNELS", "2", 1);
+    assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
+    assert_string_equal(rondo_param_lower_buffers(0, text), "lower RONDO_LL_BUFFSIZE");
+    setenv("RONDO_LL_BUFFSIZE", "4K", 1);
+    assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
+    assert_string_equal(rondo_param_lower_buffers(0, text), "use fewer ranks on this host");
+}
+
 static void a_line_without_an_assignment_is_an_error(void **state)
 {
     static const char nul[] = "SPIN=1\n\0SPIN=2\n";
@@ -537,6 +555,7 @@ int main(void)
         TEST(no_parameter_is_listed_as_without_effect),
         TEST(a_very_long_unknown_name_is_cut),
         TEST(agree_hash_depends_on_values_and_not_on_spelling),
+        TEST(a_remedy_names_only_what_can_be_lower),
         TEST(parsers_accept_their_units),
         TEST(parsers_reject_without_storing),
     };

@@ -6,6 +6,7 @@
 
 #include <locale.h>
 #include <sys/stat.h>
+#include "base/param.h"
 #include "topo_texts.h"
 
 static void directories_and_unreadable_files_are_refused(void **state)
@@ -36,6 +37,39 @@ static void directories_and_unreadable_files_are_refused(void **state)
     assert_int_equal(rondo_machine_read(&m, path("empty")), RONDO_INVALID_ARGUMENT);
     assert_says("exceeds the limit of 67108864 bytes");
     unlink(path("empty"));
+}
+
+/* A user has set a variable, and may not know which file that is. */
+static void sentences_about_parameters_files_name_variable_and_path(void **state)
+{
+    struct rondo_graph graphs[RONDO_NUM_GRAPHS];
+    struct rondo_machine m = { 0 };
+    char bad[256];
+    FILE *file = fopen(path("bad.xml"), "we");
+    (void)state;
+    assert_non_null(file);
+    fprintf(file, "<system>\n<wrong>\n");
+    fclose(file);
+    snprintf(bad, sizeof bad, "RONDO_TOPO_FILE=%s:", path("bad.xml"));
+    setenv("RONDO_TOPO_FILE", path("bad.xml"), 1);
+    setenv("RONDO_GRAPH_FILE", "/no/such/graph", 1);
+    setenv("RONDO_TOPO_DUMP_FILE", "/no/such/dump", 1);
+    assert_ok(rondo_param_reload());
+    assert_int_equal(rondo_machine_read(&m, rondo_params()->topo_file), RONDO_INVALID_ARGUMENT);
+    assert_says(bad);
+    assert_int_equal(rondo_machine_read(&m, path("bad.xml")), RONDO_INVALID_ARGUMENT);
+    assert_null(strstr(rondo_error_text(), "RONDO_TOPO_FILE")); /* a tool's argument */
+    assert_int_equal(rondo_graphs_read(graphs, NULL, rondo_params()->graph_file), RONDO_INVALID_ARGUMENT);
+    assert_says("cannot open RONDO_GRAPH_FILE=/no/such/graph: No such file");
+    assert_ok(parse(&m, CPU GPU_A GPU_END END));
+    assert_int_equal(rondo_machine_write(&m, rondo_params()->topo_dump_file), RONDO_SYSTEM_ERROR);
+    assert_says("cannot write RONDO_TOPO_DUMP_FILE=/no/such/dump: No such file");
+    unsetenv("RONDO_TOPO_FILE");
+    unsetenv("RONDO_GRAPH_FILE");
+    unsetenv("RONDO_TOPO_DUMP_FILE");
+    assert_ok(rondo_param_reload());
+    rondo_machine_release(&m);
+    unlink(path("bad.xml"));
 }
 
 static void writing_is_all_or_nothing(void **state)
@@ -245,6 +279,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(directories_and_unreadable_files_are_refused),
+        cmocka_unit_test(sentences_about_parameters_files_name_variable_and_path),
         cmocka_unit_test(writing_is_all_or_nothing),
         cmocka_unit_test(a_full_machine_is_read_back),
         cmocka_unit_test(written_machines_are_read_back),

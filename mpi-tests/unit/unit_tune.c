@@ -124,8 +124,13 @@ static void errors_name_file_and_line(void **state)
     memset(longest, 'x', sizeof(longest));
     assert_int_equal(rondo_tune_parse(&tune, longest, sizeof(longest), "f"), RONDO_INVALID_ARGUMENT);
     assert_int_equal(rondo_tune_read(&tune, "/no/such/file"), RONDO_INVALID_ARGUMENT);
-    assert_non_null(strstr(rondo_error_text(), "/no/such/file"));
-    assert_non_null(strstr(rondo_error_text(), "RONDO_TUNE_FILE"));
+    assert_non_null(strstr(rondo_error_text(), "the tuning file /no/such/file cannot be read"));
+    setenv("RONDO_TUNE_FILE", "/no/such/tune", 1);
+    assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
+    assert_int_equal(rondo_tune_read(&tune, rondo_params()->tune_file), RONDO_INVALID_ARGUMENT);
+    assert_non_null(strstr(rondo_error_text(), "the tuning file RONDO_TUNE_FILE=/no/such/tune cannot be"));
+    unsetenv("RONDO_TUNE_FILE");
+    assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
     assert_int_equal(rondo_tune_read(&tune, "/"), RONDO_INVALID_ARGUMENT);
 }
 

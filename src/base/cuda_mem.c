@@ -256,22 +256,24 @@ static rondo_status memory_create(struct rondo_gpu_block *block, size_t bytes, e
     return share == SHARE_NOW ? block_offer(block) : RONDO_SUCCESS;
 }
 
-static rondo_status create_failed(const struct rondo_cuda_device *device, size_t bytes, const char *cause)
+static rondo_status create_failed(const struct rondo_cuda_device *device, size_t bytes, enum share share,
+                                  const char *cause)
 {
     size_t free = 0, all = 0;
-    char text[RONDO_ERROR_TEXT / 2];
+    char text[RONDO_ERROR_TEXT / 2], lower[RONDO_LOWER_TEXT];
     snprintf(text, sizeof(text), "%.*s", (int)sizeof(text) - 1, cause);
     if (rondo_cuda_enter(device) == RONDO_SUCCESS) {
         (void)rondo_cuda(NULL)->MemGetInfo(&free, &all);
         rondo_cuda_leave();
     }
-    return rondo_fail(
-        RONDO_UNHANDLED_CUDA_ERROR,
-        "cannot allocate %.1f MiB on GPU %d (%s) of host %s, which has %.1f of %.1f MiB free: %s; "
-        "lower RONDO_BUFFSIZE or "
-        "RONDO_MAX_NCHANNELS, or find out what else uses the GPU",
-        (double)bytes / MIB, device->ordinal, device->bus_id, rondo_log_host(), (double)free / MIB,
-        (double)all / MIB, text);
+    return rondo_fail(RONDO_UNHANDLED_CUDA_ERROR,
+                      "cannot allocate %.1f MiB on GPU %d (%s) of host %s, which has %.1f of %.1f MiB free: "
+                      "%s; %s, or find "
+                      "out what else uses the GPU",
+                      (double)bytes / MIB, device->ordinal, device->bus_id, rondo_log_host(),
+                      (double)free / MIB, (double)all / MIB, text,
+                      share == SHARE_LATER ? "allocate less"
+                                           : rondo_param_lower_buffers(1, lower)); /* LATER: the user's */
 }
 
 static void list_add(struct rondo_gpu_block *block)
@@ -321,7 +323,7 @@ static rondo_status block_create(struct rondo_gpu_block **out, const struct rond
     return RONDO_SUCCESS;
 fail:
     rondo_gpu_unrelax(before);
-    status = create_failed(device, bytes, rondo_error_text());
+    status = create_failed(device, bytes, share, rondo_error_text());
     block_free(block);
     return status;
 }

@@ -22,6 +22,7 @@ uint32_t rondo_log_mask = RONDO_LOG_WARN;
 static _Thread_local int thread_rank = -1;
 static int log_fd = STDERR_FILENO;
 static pthread_mutex_t init_lock = PTHREAD_MUTEX_INITIALIZER;
+static int ready;                  /* the parameters of the log have been read; atomic */
 static char file_in_use[PATH_MAX]; /* under init_lock: the path that log_fd was opened with; "": stderr */
 
 static char host_name[RONDO_HOST_LEN];
@@ -151,6 +152,7 @@ void rondo_log_init(void)
     uint32_t mask = rondo_log_parse_subsys(params->debug_subsys, &unknown) << 8 | (uint32_t)params->debug;
     pthread_mutex_lock(&init_lock);
     __atomic_store_n(&rondo_log_mask, mask, __ATOMIC_RELAXED);
+    __atomic_store_n(&ready, 1, __ATOMIC_RELEASE);
     file_apply(params->debug_file);
     pthread_mutex_unlock(&init_lock);
 }
@@ -158,6 +160,16 @@ void rondo_log_init(void)
 int rondo_log_shows_warnings(void)
 {
     return rondo_log_on(RONDO_LOG_WARN, 0) && __atomic_load_n(&log_fd, __ATOMIC_ACQUIRE) <= STDERR_FILENO;
+}
+
+/* A call may fail before it needs a parameter: its sentence, too, goes where the parameters say. */
+static int is_on_after_all(enum rondo_log_level level)
+{
+    if (__atomic_load_n(&ready, __ATOMIC_ACQUIRE)) {
+        return 1;
+    }
+    (void)rondo_params(); /* calls rondo_log_init */
+    return rondo_log_on(level, RONDO_SUBSYS_ALL);
 }
 
 /* Use one write(2), unless the descriptor accepts less. A line that cannot be written is lost. */
@@ -184,6 +196,10 @@ void rondo_log_print(enum rondo_log_level level, const char *fmt, ...)
     size_t used, start;
     va_list args;
 
+    if (!is_on_after_all(level)) {
+        errno = saved;
+        return;
+    }
     if (thread_rank >= 0) {
         snprintf(rank, sizeof rank, " [%d]", thread_rank);
     }

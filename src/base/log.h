@@ -27,7 +27,8 @@ enum rondo_log_subsys {
 };
 #undef RONDO_ENUM_ROW_
 
-/* Of the process: the level in the low byte, the mask of subsystems above it. WARN until rondo_log_init(). */
+/* Of the process: the level in the low byte, the mask of subsystems above it. WARN until rondo_log_init(),
+ * which the first line calls if nobody did before. */
 extern uint32_t rondo_log_mask;
 
 /* Parse a text like RONDO_DEBUG_SUBSYS into a mask. Unknown names are ignored, and counted in *unknown. */

@@ -114,14 +114,18 @@ static const char *numbers_of(const struct row *row, int *automatic)
     return row->range + (*automatic ? sizeof name - 1 : 0);
 }
 
-static int in_range(const char *range, enum kind kind, int64_t value)
+static int range_parse(const char *range, enum kind kind, int64_t *min, int64_t *max)
 {
     const char *dots = strstr(range, "..");
     char low[32];
-    int64_t min, max;
     snprintf(low, sizeof low, "%.*s", (int)(dots - range), range);
-    return parse_number(kind, low, &min) == 0 && parse_number(kind, dots + 2, &max) == 0 && min <= value &&
-           value <= max;
+    return parse_number(kind, low, min) == 0 && parse_number(kind, dots + 2, max) == 0;
+}
+
+static int in_range(const char *range, enum kind kind, int64_t value)
+{
+    int64_t min, max;
+    return range_parse(range, kind, &min, &max) && min <= value && value <= max;
 }
 
 /* Store a text as the row's value. @return 0, or -1 if it is not a valid value; then nothing is stored. */
@@ -585,6 +589,52 @@ int rondo_param_max_channels(int most, int gpus)
     n = n != RONDO_PARAM_AUTO ? n : gpus ? RONDO_MAX_CHANNELS : RONDO_PARAM_CHANNELS_HOST;
     n = most > 0 && most < n ? most : n;
     return (int)(n < least ? least : n);
+}
+
+const char *rondo_param_file_label(const char *file, char label[RONDO_FILE_LABEL])
+{
+    for (int id = 0; id < RONDO_NUM_PARAMS; id++) {
+        const char *text = NULL;
+        if (rows[id].kind == KIND_LIST) {
+            memcpy(&text, (const char *)&params + rows[id].offset, sizeof text);
+        }
+        if (text == file && file != NULL) {
+            snprintf(label, RONDO_FILE_LABEL, "RONDO_%s=%s", rows[id].name, file);
+            return label;
+        }
+    }
+    return file;
+}
+
+/* Could the value be lower? */
+static int can_lower(enum rondo_param_id id, int64_t now)
+{
+    int automatic;
+    int64_t min = now, max;
+    return range_parse(numbers_of(&rows[id], &automatic), rows[id].kind, &min, &max) && now > min;
+}
+
+const char *rondo_param_lower_buffers(int gpus, char text[RONDO_LOWER_TEXT])
+{
+    const struct {
+        enum rondo_param_id id;
+        int lowers;
+    } list[] = {
+        { RONDO_PARAM_buffsize,
+          can_lower(RONDO_PARAM_buffsize, rondo_param_buffer_bytes(RONDO_PROTO_SIMPLE, gpus)) },
+        { RONDO_PARAM_ll_buffsize,
+          can_lower(RONDO_PARAM_ll_buffsize, rondo_param_buffer_bytes(RONDO_PROTO_LL, gpus)) },
+        { RONDO_PARAM_ll128_buffsize,
+          can_lower(RONDO_PARAM_ll128_buffsize, rondo_param_buffer_bytes(RONDO_PROTO_LL128, gpus)) },
+        { RONDO_PARAM_max_nchannels, rondo_param_max_channels(0, gpus) > rondo_params()->min_nchannels },
+    };
+    size_t used = 0;
+    for (size_t i = 0; i < RONDO_COUNTOF(list) && used < RONDO_LOWER_TEXT; i++) {
+        used += list[i].lowers ? (size_t)snprintf(text + used, RONDO_LOWER_TEXT - used, "%sRONDO_%s",
+                                                  used == 0 ? "lower " : " or ", rows[list[i].id].name)
+                               : 0;
+    }
+    return used > 0 ? text : "use fewer ranks on this host";
 }
 
 void rondo_param_get_info(enum rondo_param_id id, struct rondo_param_info *info)

@@ -90,7 +90,22 @@ static inline size_t rondo_param_mailbox_size(int nlocal)
 int64_t rondo_param_buffer_bytes(enum rondo_proto proto, int gpus);
 /** Most channels of a communicator whose config allows @a most (below 1: any); at least MIN_NCHANNELS. */
 int rondo_param_max_channels(int most, int gpus);
+enum { RONDO_LOWER_TEXT = 128 };
+/**
+ * What a user can do about connections' buffers that do not fit: "lower RONDO_BUFFSIZE or ..." with the
+ * parameters that are not at their least yet, or "use fewer ranks ...".
+ * @return text, or a constant
+ */
+const char *rondo_param_lower_buffers(int gpus, char text[RONDO_LOWER_TEXT]);
 void rondo_param_get_info(enum rondo_param_id id, struct rondo_param_info *info);
+
+enum { RONDO_FILE_LABEL = 4096 };
+/**
+ * How sentences call a file: "RONDO_TOPO_FILE=/path" if @a file is the text of a parameter (the pointer that
+ * rondo_params() holds), else the path.
+ * @return label, or file
+ */
+const char *rondo_param_file_label(const char *file, char label[RONDO_FILE_LABEL]);
 
 /** A name that is accepted without effect. */
 struct rondo_param_ignored {

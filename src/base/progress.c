@@ -3,10 +3,8 @@
 rondo_status rondo_progress_add(struct rondo_progress *progress, struct rondo_hook hook)
 {
     if (progress->nhooks == RONDO_MAX_HOOKS) {
-        return rondo_fail(
-            RONDO_INTERNAL_ERROR,
-            "no room for progress hook %s: all %d are in use (first: %s); raise RONDO_MAX_HOOKS", hook.name,
-            RONDO_MAX_HOOKS, progress->hook[0].name);
+        return rondo_fail(RONDO_INTERNAL_ERROR, "no room for progress hook %s: all %d are in use (first: %s)",
+                          hook.name, RONDO_MAX_HOOKS, progress->hook[0].name);
     }
     progress->hook[progress->nhooks++] = hook;
     return RONDO_SUCCESS;

@@ -118,12 +118,12 @@ static rondo_status create_failed(const struct rondo_shm *shm)
                           "are in use; raise ulimit -n",
                           kind, rondo_log_host(), (unsigned long long)limit.rlim_cur);
     }
-    return rondo_fail(
-        RONDO_SYSTEM_ERROR,
-        "cannot create %.1f MiB of shared memory (%s) on host %s: %m; RONDO_SHM_MODE=%s uses the other kind",
-        (double)shm->size / MIB, kind, rondo_log_host(),
-        rondo_shm_mode_name(shm->name.mode == RONDO_SHM_MODE_FILE ? RONDO_SHM_MODE_MEMFD
-                                                                  : RONDO_SHM_MODE_FILE));
+    return rondo_fail(RONDO_SYSTEM_ERROR, "cannot create %.1f MiB of shared memory (%s) on host %s: %m; %s",
+                      (double)shm->size / MIB, kind, rondo_log_host(),
+                      errno == ENOMEM   ? "look at ulimit -v"
+                      : errno == ENFILE ? "all open files of the host are in use (sysctl fs.file-max)"
+                      : shm->name.mode == RONDO_SHM_MODE_FILE ? "RONDO_SHM_MODE=memfd does without /dev/shm"
+                                                              : "RONDO_SHM_MODE=file does without memfd");
 }
 
 /* Set size, identity and mapping of the segment behind shm->fd. @return 0, or -1 with errno. */

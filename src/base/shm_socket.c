@@ -199,8 +199,9 @@ static rondo_status server_start_thread(struct server *s)
 static rondo_status socket_failed(const char *what)
 {
     return rondo_fail(RONDO_SYSTEM_ERROR, "cannot %s on %s: %m; %s", what, rondo_log_host(),
-                      errno == EMFILE || errno == ENFILE ? "raise the limit of open files (ulimit -n)"
-                                                         : "use another RONDO_SHM_MODE");
+                      errno == EMFILE   ? "raise the limit of open files (ulimit -n)"
+                      : errno == ENFILE ? "all open files of the host are in use (sysctl fs.file-max)"
+                                        : "use another RONDO_SHM_MODE");
 }
 
 /* Called with the lock held. */

@@ -283,8 +283,10 @@ static rondo_status on_report(void *arg, int late, int64_t waited_ns)
     }
     return rondo_ctx_fail(
         ctx,
-        rondo_fail(RONDO_TIMEOUT, "rank %d on %s waited %.1f s (RONDO_TIMEOUT) in %s for %s%s", ctx->job.rank,
-                   rondo_log_host(), (double)waited_ns * 1e-9, call_text, what, culprits),
+        rondo_fail(RONDO_TIMEOUT, "rank %d on %s waited %.1f s (%s) in %s for %s%s", ctx->job.rank,
+                   rondo_log_host(), (double)waited_ns * 1e-9,
+                   ctx->job.config.timeout_ms != RONDO_CONFIG_DEFAULT ? "config.timeout_ms" : "RONDO_TIMEOUT",
+                   call_text, what, culprits),
         peer >= 0 ? peer : -1);
 }
 

@@ -130,15 +130,16 @@ static rondo_status name_missing(struct rondo_init *init)
                                ctx->wiring.peers != NULL ? " on " : "",
                                ctx->wiring.peers != NULL ? ctx->wiring.peers[ranks[i]].host : "");
     }
-    return rondo_fail(RONDO_TIMEOUT,
-                      "rank %d on %s: creation of the communicator stopped in round \"%s\" after %.1f s "
-                      "(RONDO_INIT_TIMEOUT): %s %s: do all ranks make the call, and are they alive? "
-                      "(MPI_Finalize may wait for a late rank)%s%s",
-                      ctx->job.rank, rondo_log_host(), rondo_phases[init->phase]->name,
-                      (double)(rondo_now_ns() - init->begin_ns) * 1e-9,
-                      n > 0 ? "did not arrive:" : "the missing ranks are unknown", list,
-                      init->local != RONDO_SUCCESS ? "; before that, this rank had failed: " : "",
-                      init->local_text);
+    return rondo_fail(
+        RONDO_TIMEOUT,
+        "rank %d on %s: creation of the communicator stopped in round \"%s\" after %.1f s "
+        "(RONDO_INIT_TIMEOUT): %s %s: do all ranks make the call, and are they "
+        "alive?%s%s%s",
+        ctx->job.rank, rondo_log_host(), rondo_phases[init->phase]->name,
+        (double)(rondo_now_ns() - init->begin_ns) * 1e-9,
+        n > 0 ? "did not arrive:" : "the missing ranks are unknown", list,
+        strcmp(init->bootstrap->ops->name, "mpi") == 0 ? " (MPI_Finalize may wait for a late rank)" : "",
+        init->local != RONDO_SUCCESS ? "; before that, this rank had failed: " : "", init->local_text);
 }
 
 /* A phase with its own deadline may use up all the time. The next round reports what it found, so that round

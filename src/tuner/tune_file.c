@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "base/mem.h"
+#include "base/param.h"
 
 enum { MAX_WORDS = 6, MAX_DIGITS = 15 };
 
@@ -362,39 +363,40 @@ rondo_status rondo_tune_parse(struct rondo_tune **tune, const char *text, size_t
     return RONDO_SUCCESS;
 }
 
-static rondo_status cannot_read(const char *file)
+static rondo_status cannot_read(const char *name)
 {
-    return rondo_fail(RONDO_INVALID_ARGUMENT,
-                      "the tuning file %s cannot be read: %m; correct or unset RONDO_TUNE_FILE", file);
+    return rondo_fail(RONDO_INVALID_ARGUMENT, "the tuning file %s cannot be read: %m; correct or unset it",
+                      name);
 }
 
-static rondo_status read_stream(struct rondo_tune **tune, FILE *in, size_t bytes, const char *file)
+static rondo_status read_stream(struct rondo_tune **tune, FILE *in, size_t bytes, const char *name)
 {
     char *text;
     rondo_status status;
     RONDO_TRY(rondo_calloc(&text, 1, bytes, "a tuning file"));
     bytes = fread(text, 1, bytes, in);
-    status = ferror(in) ? cannot_read(file) : rondo_tune_parse(tune, text, bytes, file);
+    status = ferror(in) ? cannot_read(name) : rondo_tune_parse(tune, text, bytes, name);
     rondo_free(text);
     return status;
 }
 
 rondo_status rondo_tune_read(struct rondo_tune **tune, const char *file)
 {
+    char label[RONDO_FILE_LABEL];
+    const char *name = rondo_param_file_label(file, label);
     FILE *in = fopen(file, "re");
     struct stat st;
     rondo_status status;
     *tune = NULL;
     if (in == NULL) {
-        return cannot_read(file);
+        return cannot_read(name);
     }
     if (fstat(fileno(in), &st) != 0 || !S_ISREG(st.st_mode) || st.st_size > RONDO_TUNE_MAX_BYTES) {
-        status = rondo_fail(
-            RONDO_INVALID_ARGUMENT,
-            "the tuning file %s is no file of at most %d bytes; correct or unset RONDO_TUNE_FILE", file,
-            RONDO_TUNE_MAX_BYTES);
+        status = rondo_fail(RONDO_INVALID_ARGUMENT,
+                            "the tuning file %s is no file of at most %d bytes; correct or unset it", name,
+                            RONDO_TUNE_MAX_BYTES);
     } else {
-        status = read_stream(tune, in, (size_t)st.st_size, file);
+        status = read_stream(tune, in, (size_t)st.st_size, name);
     }
     fclose(in);
     return status;

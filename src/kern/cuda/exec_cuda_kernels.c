@@ -206,9 +206,9 @@ rondo_status rondo_cuda_kernels_join(struct rondo_cuda_kernels *k, const struct 
         return rondo_fail(
             RONDO_INVALID_USAGE,
             "rank %d: ranks of one communicator share GPU %d (%s), and with \"%s\" %d blocks must "
-            "run together, of at most %d: destroy other communicators, or lower "
-            "RONDO_MAX_NCHANNELS",
-            c->rank, k->device.ordinal, k->device.bus_id, c->name, shared + most, k->blocks);
+            "run together, of at most %d: destroy other communicators%s",
+            c->rank, k->device.ordinal, k->device.bus_id, c->name, shared + most, k->blocks,
+            c->nchannels > 1 ? ", or lower RONDO_MAX_NCHANNELS" : "");
     }
     k->shared_blocks = shared;
     k->alone[c->nchannels] += alone;

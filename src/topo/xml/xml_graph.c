@@ -1,6 +1,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/mem.h"
+#include "base/param.h"
 #include "topo/xml/xml.h"
 #include "topo/xml/xml_read.h"
 
@@ -248,11 +249,11 @@ rondo_status rondo_graphs_parse(struct rondo_graph graphs[RONDO_NUM_GRAPHS], con
 rondo_status rondo_graphs_read(struct rondo_graph graphs[RONDO_NUM_GRAPHS], const struct rondo_topo *topo,
                                const char *file)
 {
-    char *text;
+    char *text, label[RONDO_FILE_LABEL];
     size_t bytes;
     memset(graphs, 0, RONDO_NUM_GRAPHS * sizeof *graphs);
     RONDO_TRY(rondo_xml_load(file, &text, &bytes));
-    rondo_status status = rondo_graphs_parse(graphs, topo, text, bytes, file);
+    rondo_status status = rondo_graphs_parse(graphs, topo, text, bytes, rondo_param_file_label(file, label));
     rondo_free(text);
     return status;
 }

@@ -5,6 +5,7 @@
 #include <strings.h>
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/param.h"
 #include "topo/detect/detect.h"
 #include "topo/machine_field.h"
 #include "topo/xml/xml.h"
@@ -350,11 +351,11 @@ out:
 
 rondo_status rondo_machine_read(struct rondo_machine *machine, const char *file)
 {
-    char *text;
+    char *text, label[RONDO_FILE_LABEL];
     size_t bytes;
     rondo_machine_release(machine);
     RONDO_TRY(rondo_xml_load(file, &text, &bytes));
-    rondo_status status = rondo_machine_parse(machine, text, bytes, file);
+    rondo_status status = rondo_machine_parse(machine, text, bytes, rondo_param_file_label(file, label));
     rondo_free(text);
     return status;
 }

@@ -13,6 +13,7 @@
 #include <unistd.h>
 #include "base/array.h"
 #include "base/mem.h"
+#include "base/param.h"
 #include "topo/xml/xml.h"
 
 enum { CHUNK = 16384, READ_BYTES = 1 << 16 };
@@ -466,16 +467,16 @@ rondo_status rondo_xml_thousandths(const struct rondo_xml_element *element, cons
 
 /* ---- files ---- */
 
-static rondo_status file_open(const char *file, int *fd)
+static rondo_status file_open(const char *file, const char *name, int *fd)
 {
     struct stat st;
     *fd = open(file, O_RDONLY | O_CLOEXEC | O_NOCTTY);
     if (*fd < 0) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "cannot open %s: %m", file);
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "cannot open %s: %m", name);
     }
     if (fstat(*fd, &st) != 0 || !(S_ISREG(st.st_mode) || S_ISFIFO(st.st_mode))) {
         close(*fd);
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "%s is %s; expected an XML file", file,
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "%s is %s; expected an XML file", name,
                           S_ISDIR(st.st_mode) ? "a directory" : "not a regular file");
     }
     return RONDO_SUCCESS;
@@ -486,9 +487,10 @@ rondo_status rondo_xml_load(const char *file, char **text, size_t *bytes)
     int fd;
     size_t n = 0;
     int capacity = 0;
-    char *buffer = NULL;
+    char *buffer = NULL, label[RONDO_FILE_LABEL];
+    const char *name = rondo_param_file_label(file, label);
     rondo_status status;
-    RONDO_TRY(file_open(file, &fd));
+    RONDO_TRY(file_open(file, name, &fd));
     for (;;) {
         RONDO_TRY_GOTO(RONDO_ARRAY_RESERVE(buffer, (int)n, (int64_t)n + READ_BYTES, capacity, "a file"), out);
         ssize_t got = read(fd, buffer + n, (size_t)capacity - n);
@@ -496,7 +498,7 @@ rondo_status rondo_xml_load(const char *file, char **text, size_t *bytes)
             continue;
         }
         if (got < 0) {
-            status = rondo_fail(RONDO_SYSTEM_ERROR, "cannot read %s: %m", file);
+            status = rondo_fail(RONDO_SYSTEM_ERROR, "cannot read %s: %m", name);
             goto out;
         }
         n += (size_t)got;
@@ -504,7 +506,7 @@ rondo_status rondo_xml_load(const char *file, char **text, size_t *bytes)
             break;
         }
         if (n > RONDO_XML_MAX_BYTES) {
-            status = rondo_fail(RONDO_INVALID_ARGUMENT, "%s exceeds the limit of %d bytes", file,
+            status = rondo_fail(RONDO_INVALID_ARGUMENT, "%s exceeds the limit of %d bytes", name,
                                 RONDO_XML_MAX_BYTES);
             goto out;
         }
@@ -534,19 +536,21 @@ static int write_all(int fd, const char *text, size_t bytes)
 rondo_status rondo_xml_store(const char *file, const char *text, size_t bytes)
 {
     struct stat st;
-    char name[4096];
+    char name[4096], label[RONDO_FILE_LABEL];
     uint64_t random;
     int direct = stat(file, &st) == 0 && !S_ISREG(st.st_mode);
     RONDO_TRY(rondo_random(&random, sizeof random));
     int length = direct ? snprintf(name, sizeof name, "%s", file)
                         : snprintf(name, sizeof name, "%s.%08" PRIx32, file, (uint32_t)random);
     if (length >= (int)sizeof name) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "the output file's name is too long (%d bytes)", length);
+        return rondo_fail(RONDO_INVALID_ARGUMENT,
+                          "the name of the output file %.100s... is too long (%d bytes)",
+                          rondo_param_file_label(file, label), length);
     }
     int fd = open(name, direct ? O_WRONLY | O_CLOEXEC | O_NOCTTY : O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
                   0666);
     if (fd < 0) {
-        return rondo_fail(RONDO_SYSTEM_ERROR, "cannot write %s: %m", name);
+        return rondo_fail(RONDO_SYSTEM_ERROR, "cannot write %s: %m", rondo_param_file_label(file, label));
     }
     int bad = write_all(fd, text, bytes);
     int saved = errno;
@@ -563,7 +567,7 @@ rondo_status rondo_xml_store(const char *file, const char *text, size_t bytes)
             unlink(name);
         }
         errno = saved;
-        return rondo_fail(RONDO_SYSTEM_ERROR, "cannot write %s: %m", file);
+        return rondo_fail(RONDO_SYSTEM_ERROR, "cannot write %s: %m", rondo_param_file_label(file, label));
     }
     return RONDO_SUCCESS;
 }
