@@ -1,5 +1,4 @@
 /* base/cores.h: affinity, and cgroup quotas (v1 and v2) from trees made here. base/thread.h. */
-#include <ftw.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -7,91 +6,59 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
 #include "base/cores.h"
 #include "base/thread.h"
-
-static char mount_point[] = "/tmp/unit_cores.XXXXXX";
-
-/* Write text to a file below the mount, making its folders. */
-static void put(const char *path, const char *text)
-{
-    char full[256];
-    FILE *file;
-    snprintf(full, sizeof full, "%s%s", mount_point, path);
-    for (char *slash = strchr(full + strlen(mount_point) + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-        *slash = '\0';
-        mkdir(full, 0700);
-        *slash = '/';
-    }
-    file = fopen(full, "w");
-    assert_non_null(file);
-    fputs(text, file);
-    fclose(file);
-}
-
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *walk)
-{
-    (void)st;
-    (void)type;
-    return walk->level > 0 ? remove(path) : 0;
-}
-
-static int clean(void **state)
-{
-    (void)state;
-    return nftw(mount_point, remove_one, 16, FTW_DEPTH | FTW_PHYS);
-}
+#include "file_tree.h"
 
 static void version_2_quota_is_rounded_up(void **state)
 {
     (void)state;
-    put("/job/cpu.max", "150000 100000\n");
-    assert_int_equal(rondo_cores_quota("0::/job\n", mount_point), 2);
-    put("/job/cpu.max", "200000 100000\n");
-    assert_int_equal(rondo_cores_quota("0::/job\n", mount_point), 2);
-    put("/job/cpu.max", "1000 100000\n");
-    assert_int_equal(rondo_cores_quota("0::/job\n", mount_point), 1);
-    put("/job/cpu.max", "max 100000\n");
-    assert_int_equal(rondo_cores_quota("0::/job\n", mount_point), 0);
+    tree_put("/job/cpu.max", "150000 100000\n");
+    assert_int_equal(rondo_cores_quota("0::/job\n", tree), 2);
+    tree_put("/job/cpu.max", "200000 100000\n");
+    assert_int_equal(rondo_cores_quota("0::/job\n", tree), 2);
+    tree_put("/job/cpu.max", "1000 100000\n");
+    assert_int_equal(rondo_cores_quota("0::/job\n", tree), 1);
+    tree_put("/job/cpu.max", "max 100000\n");
+    assert_int_equal(rondo_cores_quota("0::/job\n", tree), 0);
 }
 
 static void the_smallest_quota_of_all_levels_applies(void **state)
 {
     (void)state;
-    put("/a/b/c/cpu.max", "max 100000\n");
-    put("/a/b/cpu.max", "800000 100000\n");
-    put("/a/cpu.max", "300000 100000\n");
-    assert_int_equal(rondo_cores_quota("0::/a/b/c\n", mount_point), 3);
-    put("/a/b/c/cpu.max", "50000 50000\n");
-    assert_int_equal(rondo_cores_quota("0::/a/b/c\n", mount_point), 1);
+    tree_put("/a/b/c/cpu.max", "max 100000\n");
+    tree_put("/a/b/cpu.max", "800000 100000\n");
+    tree_put("/a/cpu.max", "300000 100000\n");
+    assert_int_equal(rondo_cores_quota("0::/a/b/c\n", tree), 3);
+    tree_put("/a/b/c/cpu.max", "50000 50000\n");
+    assert_int_equal(rondo_cores_quota("0::/a/b/c\n", tree), 1);
 }
 
 /* In a container the path is the host's, but the mount's root is the container's cgroup. */
 static void a_missing_path_falls_back_to_the_root(void **state)
 {
     (void)state;
-    put("/cpu.max", "400000 100000\n");
-    assert_int_equal(rondo_cores_quota("0::/docker/0123\n", mount_point), 4);
-    assert_int_equal(rondo_cores_quota("0::/../../elsewhere\n", mount_point), 4);
-    assert_int_equal(rondo_cores_quota("0::/\n", mount_point), 4);
+    tree_put("/cpu.max", "400000 100000\n");
+    assert_int_equal(rondo_cores_quota("0::/docker/0123\n", tree), 4);
+    assert_int_equal(rondo_cores_quota("0::/../../elsewhere\n", tree), 4);
+    assert_int_equal(rondo_cores_quota("0::/\n", tree), 4);
 }
 
 static void version_1_quota_is_found_under_both_names(void **state)
 {
     static const char text[] = "7:memory:/m\n4:cpu,cpuacct:/job\n3:cpuset:/s\n1:name=systemd:/\n0::/\n";
     (void)state;
-    put("/cpu,cpuacct/job/cpu.cfs_quota_us", "250000\n");
-    put("/cpu,cpuacct/job/cpu.cfs_period_us", "100000\n");
-    assert_int_equal(rondo_cores_quota(text, mount_point), 3);
-    put("/cpu,cpuacct/job/cpu.cfs_quota_us", "-1\n");
-    assert_int_equal(rondo_cores_quota(text, mount_point), 0);
-    put("/cpu/job/cpu.cfs_quota_us", "100000\n");
-    put("/cpu/job/cpu.cfs_period_us", "100000\n");
-    assert_int_equal(rondo_cores_quota("1:cpu:/job\n", mount_point), 1);
+    tree_put("/cpu,cpuacct/job/cpu.cfs_quota_us", "250000\n");
+    tree_put("/cpu,cpuacct/job/cpu.cfs_period_us", "100000\n");
+    assert_int_equal(rondo_cores_quota(text, tree), 3);
+    tree_put("/cpu,cpuacct/job/cpu.cfs_quota_us", "-1\n");
+    assert_int_equal(rondo_cores_quota(text, tree), 0);
+    tree_put("/cpu/job/cpu.cfs_quota_us", "100000\n");
+    tree_put("/cpu/job/cpu.cfs_period_us", "100000\n");
+    assert_int_equal(rondo_cores_quota("1:cpu:/job\n", tree), 1);
 }
 
 static void malformed_files_are_no_limit(void **state)
@@ -99,14 +66,14 @@ static void malformed_files_are_no_limit(void **state)
     static const char *const memberships[] = { "",      "\n\n",          "0",          "0:", "0::", "::::",
                                                "1:cpu", "0::relative\n", "9:cpuset:/x" };
     (void)state;
-    put("/x/cpu.max", "garbage\n");
-    put("/y/cpu.max", "5 0\n");
-    put("/z/cpu.max", "9223372036854775807 1\n");
-    put("/e/cpu.max", "");
+    tree_put("/x/cpu.max", "garbage\n");
+    tree_put("/y/cpu.max", "5 0\n");
+    tree_put("/z/cpu.max", "9223372036854775807 1\n");
+    tree_put("/e/cpu.max", "");
     for (size_t i = 0; i < RONDO_COUNTOF(memberships); i++) {
-        assert_int_equal(rondo_cores_quota(memberships[i], mount_point), 0);
+        assert_int_equal(rondo_cores_quota(memberships[i], tree), 0);
     }
-    assert_int_equal(rondo_cores_quota("0::/x\n0::/y\n0::/z\n0::/e\n", mount_point), 0);
+    assert_int_equal(rondo_cores_quota("0::/x\n0::/y\n0::/z\n0::/e\n", tree), 0);
 }
 
 static void allowed_cores_follow_the_threads_affinity(void **state)
@@ -157,9 +124,9 @@ static void a_thread_is_bound_near_a_device(void **state)
         last = CPU_ISSET(core, &all) ? core : last;
     }
     snprintf(text, sizeof text, "%d,1022-1023\n", last);
-    put("/device/local_cpulist", text);
-    put("/other/local_cpulist", "\n");
-    snprintf(path, sizeof path, "%s/device", mount_point);
+    tree_put("/device/local_cpulist", text);
+    tree_put("/other/local_cpulist", "\n");
+    snprintf(path, sizeof path, "%s/device", tree);
     assert_int_equal(rondo_cores_near(path, &cores), 1);
     assert_int_equal(rondo_cores_count(&cores), 3);
     rondo_cores_intersect(&cores, &own);
@@ -171,9 +138,9 @@ static void a_thread_is_bound_near_a_device(void **state)
     assert_memory_equal(&after, &cores, sizeof after);
     memset(&cores, 0, sizeof cores);
     assert_int_equal(rondo_cores_bind(&cores), -1);
-    snprintf(path, sizeof path, "%s/other", mount_point);
+    snprintf(path, sizeof path, "%s/other", tree);
     assert_int_equal(rondo_cores_near(path, &cores), 0);
-    snprintf(path, sizeof path, "%s/none", mount_point);
+    snprintf(path, sizeof path, "%s/none", tree);
     assert_int_equal(rondo_cores_near(path, &cores), 0);
     assert_int_equal(rondo_cores_count(&cores), 0);
 }
@@ -182,18 +149,18 @@ static void the_nearest_level_with_a_cpuset_applies(void **state)
 {
     (void)state;
     struct rondo_cores cores;
-    put("/cpuset.cpus.effective", "0-63\n");
-    put("/job/cpuset.cpus.effective", "0-3,8\n");
-    put("/job/step/cpu.max", "max 100000\n");
-    assert_int_equal(rondo_cores_cpuset("0::/job/step\n", mount_point, &cores), 1);
+    tree_put("/cpuset.cpus.effective", "0-63\n");
+    tree_put("/job/cpuset.cpus.effective", "0-3,8\n");
+    tree_put("/job/step/cpu.max", "max 100000\n");
+    assert_int_equal(rondo_cores_cpuset("0::/job/step\n", tree, &cores), 1);
     assert_int_equal(cores.bits[0], 0x10f);
-    assert_int_equal(rondo_cores_cpuset("0::/elsewhere\n", mount_point, &cores), 1);
+    assert_int_equal(rondo_cores_cpuset("0::/elsewhere\n", tree, &cores), 1);
     assert_int_equal(rondo_cores_count(&cores), 64);
-    put("/job/cpuset.cpus.effective", "\n"); /* an empty list is none */
-    assert_int_equal(rondo_cores_cpuset("0::/job/step\n", mount_point, &cores), 1);
+    tree_put("/job/cpuset.cpus.effective", "\n"); /* an empty list is none */
+    assert_int_equal(rondo_cores_cpuset("0::/job/step\n", tree, &cores), 1);
     assert_int_equal(rondo_cores_count(&cores), 64);
-    put("/job/cpuset.cpus.effective", "1000-999999999\n");
-    assert_int_equal(rondo_cores_cpuset("0::/job\n", mount_point, &cores), 1);
+    tree_put("/job/cpuset.cpus.effective", "1000-999999999\n");
+    assert_int_equal(rondo_cores_cpuset("0::/job\n", tree, &cores), 1);
     assert_int_equal(rondo_cores_count(&cores), RONDO_MAX_CORES - 1000);
 }
 
@@ -201,13 +168,13 @@ static void version_1_cpuset_is_found_under_both_names(void **state)
 {
     (void)state;
     struct rondo_cores cores;
-    put("/cpuset/job/cpuset.cpus", "5,7\n");
-    assert_int_equal(rondo_cores_cpuset("4:cpu,cpuacct:/other\n3:cpuset:/job\n", mount_point, &cores), 1);
+    tree_put("/cpuset/job/cpuset.cpus", "5,7\n");
+    assert_int_equal(rondo_cores_cpuset("4:cpu,cpuacct:/other\n3:cpuset:/job\n", tree, &cores), 1);
     assert_int_equal(cores.bits[0], 0xa0);
-    put("/cpuset/job/cpuset.effective_cpus", "5\n");
-    assert_int_equal(rondo_cores_cpuset("3:cpuset:/job\n", mount_point, &cores), 1);
+    tree_put("/cpuset/job/cpuset.effective_cpus", "5\n");
+    assert_int_equal(rondo_cores_cpuset("3:cpuset:/job\n", tree, &cores), 1);
     assert_int_equal(cores.bits[0], 0x20);
-    assert_int_equal(rondo_cores_cpuset("4:cpu,cpuacct:/job\nnonsense\n", mount_point, &cores), 0);
+    assert_int_equal(rondo_cores_cpuset("4:cpu,cpuacct:/job\nnonsense\n", tree, &cores), 0);
 }
 
 /* Start this program from a shell bound to one core, and return how many cores it finds for its launcher. */
@@ -247,18 +214,6 @@ static void launcher_cores_are_not_those_of_its_children(void **state)
     assert_int_equal(cores_of_launcher_through_a_shell(), rondo_cores_count(&mine));
 }
 
-static int make_mount(void **state)
-{
-    (void)state;
-    return mkdtemp(mount_point) ? 0 : -1;
-}
-
-static int remove_mount(void **state)
-{
-    (void)state;
-    return rmdir(mount_point);
-}
-
 struct seen {
     int blocks_signals;
     size_t stack_bytes;
@@ -291,7 +246,7 @@ static void library_threads_leave_signals_to_the_program(void **state)
     assert_false(sigismember(&here, SIGINT));
 }
 
-#define TEST(name) cmocka_unit_test_teardown(name, clean)
+#define TEST(name) cmocka_unit_test_teardown(name, tree_clean)
 
 int main(int argc, char **argv)
 {
@@ -315,5 +270,5 @@ int main(int argc, char **argv)
         TEST(a_thread_is_bound_near_a_device),
         TEST(library_threads_leave_signals_to_the_program),
     };
-    return cmocka_run_group_tests(tests, make_mount, remove_mount);
+    return cmocka_run_group_tests(tests, tree_make, tree_remove);
 }

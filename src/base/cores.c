@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "base/cgroup.h"
 
 enum {
     KERNEL_CORES =
@@ -20,127 +21,38 @@ static int is_set(const struct rondo_cores *cores, int core)
     return (int)(cores->bits[core / 64] >> (core % 64) & 1);
 }
 
-/* Read the beginning of a small file, terminated. @return 0, or -1 if it cannot be read. */
-static int file_text(const char *path, char *text, size_t size)
-{
-    ssize_t got = -1;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd >= 0) {
-        got = read(fd, text, size - 1);
-        close(fd);
-    }
-    text[got > 0 ? got : 0] = '\0';
-    return got < 0 ? -1 : 0;
-}
+struct quota {
+    int least; /* in cores; 0: no limit */
+};
 
-/* The quota of one level of a hierarchy, in cores; 0: no limit. */
-static int level_quota(const char *directory, int version)
+static int level_quota(void *arg, const char *directory, int version)
 {
-    char path[PATH_MAX], text[64];
-    long long quota = 0, period = 0, cores;
+    struct quota *quota = arg;
+    char text[64];
+    long long us = 0, period = 0, cores;
     if (version == 2) {
-        snprintf(path, sizeof path, "%.4000s/cpu.max", directory);
-        if (file_text(path, text, sizeof text) != 0 ||
-            sscanf(text, "%lld %lld", &quota, &period) != 2) { /* "max 100000" */
+        if (!rondo_cgroup_text(directory, "cpu.max", text, sizeof text) ||
+            sscanf(text, "%lld %lld", &us, &period) != 2) { /* "max 100000" */
             return 0;
         }
-    } else {
-        snprintf(path, sizeof path, "%.4000s/cpu.cfs_quota_us", directory);
-        if (file_text(path, text, sizeof text) != 0 || sscanf(text, "%lld", &quota) != 1) {
-            return 0;
-        }
-        snprintf(path, sizeof path, "%.4000s/cpu.cfs_period_us", directory);
-        if (file_text(path, text, sizeof text) != 0 || sscanf(text, "%lld", &period) != 1) {
-            return 0;
-        }
-    }
-    if (quota <= 0 || period <= 0) {
+    } else if (!rondo_cgroup_text(directory, "cpu.cfs_quota_us", text, sizeof text) ||
+               sscanf(text, "%lld", &us) != 1 ||
+               !rondo_cgroup_text(directory, "cpu.cfs_period_us", text, sizeof text) ||
+               sscanf(text, "%lld", &period) != 1) {
         return 0;
     }
-    cores = (quota - 1) / period + 1;
-    return cores > RONDO_MAX_CORES ? 0 : (int)cores;
-}
-
-static void group_directory(char directory[PATH_MAX], const char *root, const char *group)
-{
-    if (snprintf(directory, PATH_MAX, "%s%s", root, group) >= 4000 || strstr(group, "..")) {
-        snprintf(directory, PATH_MAX, "%s", root);
+    cores = us > 0 && period > 0 ? (us - 1) / period + 1 : 0;
+    if (cores > 0 && cores <= RONDO_MAX_CORES && (quota->least == 0 || cores < quota->least)) {
+        quota->least = (int)cores;
     }
-}
-
-/*
- * Find the smallest quota from the group up to the hierarchy's root. Inside a container the path may be the
- * host's. Levels that do not exist here set no limit, and the root of the mount is the container's own group.
- */
-static int hierarchy_quota(const char *root, const char *group, int version)
-{
-    char directory[PATH_MAX];
-    size_t keep = strlen(root);
-    int least = 0;
-    group_directory(directory, root, group);
-    for (;;) {
-        int quota = level_quota(directory, version);
-        char *slash = strrchr(directory + keep, '/');
-        least = quota > 0 && (least == 0 || quota < least) ? quota : least;
-        if (!slash) {
-            return least;
-        }
-        *slash = '\0';
-    }
-}
-
-/* Is "cpu" one of the controllers of "cpu,cpuacct"? */
-static int has_controller(const char *controllers, const char *name)
-{
-    for (;;) {
-        size_t n = strcspn(controllers, ",");
-        if (n == strlen(name) && strncmp(controllers, name, n) == 0) {
-            return 1;
-        }
-        if (controllers[n] == '\0') {
-            return 0;
-        }
-        controllers += n + 1;
-    }
-}
-
-/* One line of /proc/self/cgroup: "0::/group" (v2), "4:cpu,cpuacct:/group" (v1). */
-static int line_quota(char *line, const char *mount)
-{
-    char root[PATH_MAX], *controllers = strchr(line, ':'), *group;
-    if (!controllers || !(group = strchr(controllers + 1, ':'))) {
-        return 0;
-    }
-    *group++ = '\0';
-    controllers++;
-    if (controllers[0] == '\0') {
-        int quota = hierarchy_quota(mount, group, 2);
-        snprintf(root, sizeof root, "%s/unified", mount);
-        return quota ? quota : hierarchy_quota(root, group, 2);
-    }
-    if (!has_controller(controllers, "cpu")) {
-        return 0;
-    }
-    snprintf(root, sizeof root, "%s/%.256s", mount, controllers);
-    if (access(root, F_OK) != 0) {
-        snprintf(root, sizeof root, "%s/cpu", mount);
-    }
-    return hierarchy_quota(root, group, 1);
+    return 0;
 }
 
 int rondo_cores_quota(const char *membership, const char *mount)
 {
-    int least = 0;
-    while (*membership) {
-        char line[TEXT_MAX];
-        size_t n = strcspn(membership, "\n");
-        int quota;
-        snprintf(line, sizeof line, "%.*s", (int)rondo_min_size(n, sizeof line - 1), membership);
-        quota = line_quota(line, mount);
-        least = quota > 0 && (least == 0 || quota < least) ? quota : least;
-        membership += n + (membership[n] == '\n');
-    }
-    return least;
+    struct quota quota = { 0 };
+    rondo_cgroup_walk(membership, mount, "cpu", level_quota, &quota);
+    return quota.least;
 }
 
 /* "0-3,8" and a newline. @return 0: no list. */
@@ -166,62 +78,28 @@ static int list_parse(const char *text, struct rondo_cores *cores)
     }
 }
 
-static int hierarchy_cpuset(const char *root, const char *group, const char *name, struct rondo_cores *cores)
+static int level_cpuset(void *arg, const char *directory, int version)
 {
-    char directory[PATH_MAX], path[PATH_MAX], text[TEXT_MAX], *slash;
-    size_t keep = strlen(root);
-    group_directory(directory, root, group);
-    for (;;) {
-        snprintf(path, sizeof path, "%.4000s/%s", directory, name);
-        if (file_text(path, text, sizeof text) == 0 && list_parse(text, cores)) {
-            return 1;
-        }
-        slash = strrchr(directory + keep, '/');
-        if (!slash) {
-            return 0;
-        }
-        *slash = '\0';
+    char text[TEXT_MAX];
+    if (version == 2) {
+        return rondo_cgroup_text(directory, "cpuset.cpus.effective", text, sizeof text) &&
+               list_parse(text, arg);
     }
-}
-
-static int line_cpuset(char *line, const char *mount, struct rondo_cores *cores)
-{
-    char root[PATH_MAX], *controllers = strchr(line, ':'), *group;
-    if (!controllers || !(group = strchr(controllers + 1, ':'))) {
-        return 0;
-    }
-    *group++ = '\0';
-    controllers++;
-    if (controllers[0] == '\0') {
-        return hierarchy_cpuset(mount, group, "cpuset.cpus.effective", cores);
-    }
-    if (!has_controller(controllers, "cpuset")) {
-        return 0;
-    }
-    snprintf(root, sizeof root, "%s/cpuset", mount);
-    return hierarchy_cpuset(root, group, "cpuset.effective_cpus", cores) ||
-           hierarchy_cpuset(root, group, "cpuset.cpus", cores);
+    return (rondo_cgroup_text(directory, "cpuset.effective_cpus", text, sizeof text) &&
+            list_parse(text, arg)) ||
+           (rondo_cgroup_text(directory, "cpuset.cpus", text, sizeof text) && list_parse(text, arg));
 }
 
 int rondo_cores_cpuset(const char *membership, const char *mount, struct rondo_cores *cores)
 {
-    while (*membership) {
-        char line[TEXT_MAX];
-        size_t n = strcspn(membership, "\n");
-        snprintf(line, sizeof line, "%.*s", (int)rondo_min_size(n, sizeof line - 1), membership);
-        if (line_cpuset(line, mount, cores)) {
-            return 1;
-        }
-        membership += n + (membership[n] == '\n');
-    }
-    return 0;
+    return rondo_cgroup_walk(membership, mount, "cpuset", level_cpuset, cores);
 }
 
 int rondo_cores_near(const char *directory, struct rondo_cores *cores)
 {
     char path[PATH_MAX], text[TEXT_MAX];
     snprintf(path, sizeof path, "%.4000s/local_cpulist", directory);
-    if (file_text(path, text, sizeof text) == 0 && list_parse(text, cores)) {
+    if (rondo_read_text(path, text, sizeof text) && list_parse(text, cores)) {
         return 1;
     }
     memset(cores, 0, sizeof *cores);
@@ -289,7 +167,7 @@ void rondo_cores_allowed(struct rondo_cores *cores)
     char membership[TEXT_MAX];
     if (affinity(0, cores) != 0) {
         cores->bits[0] = 1; /* a process runs on some core */
-    } else if (file_text("/proc/self/cgroup", membership, sizeof membership) == 0) {
+    } else if (rondo_read_text("/proc/self/cgroup", membership, sizeof membership)) {
         cut_to_quota(cores, membership);
     }
 }
@@ -303,7 +181,7 @@ static pid_t launcher_pid(void)
         char path[64], text[512], *comm, *end;
         int parent, is_shell = 0;
         snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-        if (file_text(path, text, sizeof text) != 0 || !(comm = strchr(text, '(')) ||
+        if (!rondo_read_text(path, text, sizeof text) || !(comm = strchr(text, '(')) ||
             !(end = strrchr(text, ')')) || sscanf(end + 1, " %*c %d", &parent) != 1) {
             return 0;
         }
@@ -326,7 +204,7 @@ void rondo_cores_launcher(struct rondo_cores *cores)
     pid_t pid = launcher_pid();
     memset(cores, 0, sizeof *cores);
     if (pid <= 0 || affinity(pid, cores) != 0 ||
-        file_text("/proc/self/cgroup", membership, sizeof membership) != 0) {
+        !rondo_read_text("/proc/self/cgroup", membership, sizeof membership)) {
         return;
     }
     if (rondo_cores_cpuset(membership, "/sys/fs/cgroup", &group)) {

@@ -108,6 +108,7 @@ static rondo_status segment_open(struct segment *s, size_t size)
     rondo_status status;
     RONDO_TRY(rondo_random(&s->id, sizeof(s->id)));
     RONDO_TRY(rondo_shm_create(&s->shm, size + page, RONDO_SHM_MODE_MEMFD));
+    s->shm.use = RONDO_SHM_FOR_USER;
     s->limit = s->shm.size - page;
     status = rondo_shm_reserve(&s->shm, s->limit, page);
     if (status != RONDO_SUCCESS) {

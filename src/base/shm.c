@@ -14,11 +14,12 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/param.h"
+#include "base/room.h"
 #include "base/shm_socket.h"
 
 #define SHM_DIR "/dev/shm"
 
-enum { HUGE_PAGE = 2 << 20, NAME_DIGITS = 16, MOST_WAIT_MS = 10000 };
+enum { HUGE_PAGE = 2 << 20, NAME_DIGITS = 16, MOST_WAIT_MS = 10000, PIECE = 64 << 20 };
 
 static const double MIB = 1 << 20;
 
@@ -201,57 +202,85 @@ rondo_status rondo_shm_create(struct rondo_shm *shm, size_t size, enum rondo_shm
     return RONDO_SUCCESS;
 }
 
-/* MemAvailable in bytes; 0: unknown. */
-static double memory_available(void)
+/* How to ask for less. */
+static const char *less(const struct rondo_shm *shm, char text[RONDO_LOWER_TEXT])
 {
-    char line[128];
-    unsigned long long kib = 0;
-    FILE *file = fopen("/proc/meminfo", "re");
-    while (file && kib == 0 && fgets(line, sizeof line, file)) {
-        sscanf(line, "MemAvailable: %llu", &kib);
+    switch (shm->use) {
+    case RONDO_SHM_FOR_USER: return "ask for less";
+    case RONDO_SHM_FOR_CONTROL: return "use fewer ranks on this host";
+    default: return rondo_param_lower_buffers(0, text);
     }
-    if (file) {
-        fclose(file);
-    }
-    return (double)kib * 1024;
 }
 
+static rondo_status no_room(const struct rondo_shm *shm, size_t bytes, const struct rondo_room *room)
+{
+    char text[RONDO_LOWER_TEXT];
+    return rondo_fail(RONDO_SYSTEM_ERROR,
+                      "cannot reserve %.1f MiB of shared memory on host %s (%s): %s, or %s",
+                      (double)bytes / MIB, rondo_log_host(), room->limit, less(shm, text),
+                      room->is_cgroup ? "raise that limit (Slurm: --mem; containers: --memory)"
+                                      : "free memory on the host");
+}
+
+/* Something less predictable than a lack of memory. */
 static rondo_status reserve_failed(const struct rondo_shm *shm, size_t bytes)
 {
     struct statvfs fs;
+    struct rondo_room room;
+    char text[RONDO_LOWER_TEXT], space[128];
     int error = errno;
-    char space[128] = "";
-    const char *remedy = "ask for less (buffers: RONDO_BUFFSIZE, RONDO_MAX_NCHANNELS; rondo_mem_alloc), or "
-                         "raise the memory limit of the job's cgroup";
-    if (shm->name.mode == RONDO_SHM_MODE_FILE && statvfs(SHM_DIR, &fs) == 0) {
+    if (shm->name.mode == RONDO_SHM_MODE_FILE && error == ENOSPC && statvfs(SHM_DIR, &fs) == 0) {
         snprintf(space, sizeof space, SHM_DIR " has %.1f MiB free of %.1f MiB",
                  (double)fs.f_bavail * (double)fs.f_frsize / MIB,
                  (double)fs.f_blocks * (double)fs.f_frsize / MIB);
-        remedy = "enlarge it (mount -o remount,size=1g " SHM_DIR
-                 "; containers: --shm-size=1g), or use RONDO_SHM_MODE=memfd";
-    } else {
-        snprintf(space, sizeof space, "the host has %.1f MiB available", memory_available() / MIB);
+        errno = error;
+        return rondo_fail(
+            RONDO_SYSTEM_ERROR,
+            "cannot reserve %.1f MiB of shared memory on host %s: %m (%s); enlarge it (mount -o "
+            "remount,size=1g " SHM_DIR "; containers: --shm-size=1g), or use RONDO_SHM_MODE=memfd",
+            (double)bytes / MIB, rondo_log_host(), space);
     }
+    rondo_room_find("", &room);
     errno = error;
     return rondo_fail(RONDO_SYSTEM_ERROR, "cannot reserve %.1f MiB of shared memory on host %s: %m (%s); %s",
-                      (double)bytes / MIB, rondo_log_host(), space, remedy);
+                      (double)bytes / MIB, rondo_log_host(), room.limit, less(shm, text));
 }
 
+/* Give back [begin, end) but for the first and the last page, which others may use. */
+static void unreserve(const struct rondo_shm *shm, size_t begin, size_t end)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    begin = rondo_round_up(begin + 1, page);
+    end = end == 0 ? 0 : (end - 1) / page * page;
+    if (end > begin) {
+        (void)fallocate(shm->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)begin,
+                        (off_t)(end - begin));
+    }
+}
+
+/* Piece by piece: the ranks of a host reserve at the same time, and each look sees what the others took. */
 rondo_status rondo_shm_reserve(struct rondo_shm *shm, size_t offset, size_t bytes)
 {
-    int failed;
+    struct rondo_room room;
+    size_t piece;
     if (!shm->base || shm->fd < 0 || offset > shm->size || bytes > shm->size - offset) {
         return rondo_fail(RONDO_INTERNAL_ERROR,
                           "cannot reserve bytes %zu to %zu + %zu of a segment of %zu bytes that is %s",
                           offset, offset, bytes, shm->size, shm->base ? "open" : "closed");
     }
-    if (bytes == 0) {
-        return RONDO_SUCCESS;
+    for (size_t done = 0; done < bytes; done += piece) {
+        int failed = 0, has_room = rondo_room_for(bytes - done, &room);
+        piece = rondo_min_size(bytes - done, PIECE);
+        do {
+            failed = has_room && fallocate(shm->fd, 0, (off_t)(offset + done), (off_t)piece);
+        } while (failed && errno == EINTR);
+        if (failed || !has_room) {
+            rondo_status status = has_room ? reserve_failed(shm, bytes) : no_room(shm, bytes, &room);
+            unreserve(shm, offset, offset + done);
+            return status;
+        }
     }
-    do {
-        failed = fallocate(shm->fd, 0, (off_t)offset, (off_t)bytes);
-    } while (failed && errno == EINTR);
-    return failed ? reserve_failed(shm, bytes) : RONDO_SUCCESS;
+    return RONDO_SUCCESS;
 }
 
 /* Could rondo_shm_create() have made this record? */

@@ -2,7 +2,8 @@
  * Shared memory segments. A segment is a memfd that peers open through /proc/PID/fd or receive over a Unix
  * socket, so that nothing is left behind however processes die; or a named 0600 file in /dev/shm that is
  * unlinked once every peer has mapped it. Pages are reserved with fallocate before they are touched: a full
- * memory file system is RONDO_SYSTEM_ERROR with bytes needed and free, never SIGBUS.
+ * memory file system is RONDO_SYSTEM_ERROR with bytes needed and free, never SIGBUS; so is a full host or
+ * cgroup, never SIGKILL (base/room.h).
  */
 #ifndef RONDO_BASE_SHM_H
 #define RONDO_BASE_SHM_H
@@ -19,16 +20,22 @@ struct rondo_shm_name {
     char path[48]; /* file: below /dev/shm, "/rondo-..."; socket: its address, "@rondo-..."; "": unlinked */
 };
 
+/* What a segment is for: the remedy that an error names depends on it. */
+enum rondo_shm_use { RONDO_SHM_FOR_BUFFERS, RONDO_SHM_FOR_USER, RONDO_SHM_FOR_CONTROL };
+
 struct rondo_shm {
     uint8_t *base; /* page aligned, or 2 MiB aligned for large segments with huge pages; NULL: not open */
     size_t size;
     int fd; /* creator: open until close, for peers (memfd, socket) and reserve; -1 otherwise */
+    enum rondo_shm_use use; /* set by the creator */
     struct rondo_shm_name name;
 };
 
 /** Create and map @a size bytes (rounded up to pages), zeroed; nothing is reserved yet. */
 rondo_status rondo_shm_create(struct rondo_shm *shm, size_t size, enum rondo_shm_mode mode);
-/** Reserve the pages of [offset, offset + bytes). @return RONDO_SYSTEM_ERROR naming bytes needed and free. */
+/** Reserve the pages of [offset, offset + bytes), of which only the first and the last may be in use already.
+ * @return RONDO_SYSTEM_ERROR naming bytes needed and left, the limit and a remedy; nothing more is reserved
+ * then. */
 rondo_status rondo_shm_reserve(struct rondo_shm *shm, size_t offset, size_t bytes);
 /** Map a peer's segment after checking inode, size and owner. A failure to open is not logged
  * (rondo_fail_quiet), since the caller may have another way. */

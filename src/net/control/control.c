@@ -119,6 +119,7 @@ rondo_status rondo_control_create(struct rondo_control **control_out,
     rondo_status status;
     RONDO_TRY(control_new(&control, config));
     RONDO_TRY_GOTO(rondo_shm_create(&control->shm, bytes, config->shm_mode), fail);
+    control->shm.use = RONDO_SHM_FOR_CONTROL;
     RONDO_TRY_GOTO(rondo_shm_reserve(&control->shm, 0, bytes), fail_unlink);
     control_place(control, config);
     control->head->comm_hash = config->comm_hash;
