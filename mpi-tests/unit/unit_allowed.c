@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "coll/algo.h"
+#include "init/phases.h"
 #include "tuner/tuner.h"
 
 enum {
@@ -182,6 +183,25 @@ static void bad_words_are_named(void **state)
     assert_refused(endless, "", "RONDO_ALGO", "\"ring\"", "all_reduce");
 }
 
+static uint32_t buffers(const char *algo, const char *proto, int nnodes)
+{
+    struct rondo_layout layout = { .nranks = 4, .nnodes = nnodes };
+    struct rondo_allowed allowed = parsed(algo, proto);
+    return rondo_init_wanted_protos(&layout, &allowed);
+}
+
+static void conns_get_buffers_for_what_their_algorithms_may_use(void **state)
+{
+    (void)state;
+    assert_int_equal(buffers("", "", 1), EVERY);
+    assert_int_equal(buffers("", "simple", 2), SIMPLE);
+    assert_int_equal(buffers("ring", "ll", 1), LL | SIMPLE);
+    assert_int_equal(buffers("oneshot", "", 1), SIMPLE); /* nothing but messages uses conns */
+    assert_int_equal(buffers("oneshot;all_reduce:doubling", "", 1), SIMPLE);
+    assert_int_equal(buffers("oneshot;all_reduce:doubling", "", 2), EVERY);
+    assert_int_equal(buffers("doubling", "ll", 2), LL | SIMPLE);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -191,6 +211,7 @@ int main(void)
         cmocka_unit_test(general_list_does_not_apply_to_sends_and_receives),
         cmocka_unit_test(algorithms_that_only_nccl_has_are_ignored),
         cmocka_unit_test(algorithm_and_protocol_both_decide),
+        cmocka_unit_test(conns_get_buffers_for_what_their_algorithms_may_use),
         cmocka_unit_test(bad_words_are_named),
     };
     rondo_log_mask = RONDO_LOG_NONE; /* errors are expected */

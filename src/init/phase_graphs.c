@@ -147,15 +147,26 @@ static int wanted_channels(const struct rondo_ctx *ctx)
     return most < fit ? most : fit;
 }
 
+/* Has the algorithm conns that are made at creation (comm/links.c)? */
+static int has_links(const struct rondo_layout *layout, uint32_t algo)
+{
+    switch (rondo_algo_seating(algo)) {
+    case RONDO_SEATING_RING:
+    case RONDO_SEATING_TREE: return 1;
+    case RONDO_SEATING_DIMS: return rondo_doubling_dims(layout) > 0;
+    default: return 0;
+    }
+}
+
 /* Allocate buffers only for protocols that some collective may use. */
-static uint32_t wanted_protos(const struct rondo_ctx *ctx)
+uint32_t rondo_init_wanted_protos(const struct rondo_layout *layout, const struct rondo_allowed *allowed)
 {
     uint32_t protos = 1u << RONDO_PROTO_SIMPLE;
     for (int c = 0; c < RONDO_NUM_COLLS; c++) {
         for (uint32_t a = 0; a < RONDO_NUM_ALGOS; a++) {
-            int in_graph = rondo_algo_seating(a) == RONDO_SEATING_RING ||
-                           rondo_algo_seating(a) == RONDO_SEATING_TREE;
-            protos |= in_graph ? ctx->running.allowed.protos[c][a] : 0;
+            const struct rondo_schedule *schedule = rondo_schedule_find(
+                rondo_coll_scheduled_as((enum rondo_coll)c), (enum rondo_algo)a);
+            protos |= schedule != NULL && has_links(layout, a) ? allowed->protos[c][a] & schedule->protos : 0;
         }
     }
     return protos;
@@ -168,7 +179,7 @@ static rondo_status prepare_graphs(struct rondo_init *init, struct graph_record 
     RONDO_TRY(rondo_fault("graphs", ctx->job.rank, 0));
     RONDO_TRY(ctx->backend->check_channels(ctx));
     mine->nchannels = wanted_channels(ctx);
-    mine->protos = wanted_protos(ctx);
+    mine->protos = rondo_init_wanted_protos(&ctx->wiring.layout, &ctx->running.allowed);
     if (ctx->job.nranks == 1) {
         return RONDO_SUCCESS;
     }

@@ -130,6 +130,8 @@ void rondo_init_arm_faults(struct rondo_init *init);
 /* phase_graphs.c */
 /** Fill in the configuration of this rank's control plane. */
 void rondo_init_control_config(const struct rondo_ctx *ctx, struct rondo_control_config *config);
+/** Protocols for which conns get buffers, as a mask. */
+uint32_t rondo_init_wanted_protos(const struct rondo_layout *layout, const struct rondo_allowed *allowed);
 /** @return what a rank reported in round "graphs". */
 const struct rondo_graph_note *rondo_init_graph_note(const struct rondo_init *init, int rank);
 
