@@ -182,13 +182,15 @@ static void expect_sendrecv(const struct test_call *c, char *recv)
     put_input(c, (c->rank - c->root % c->nranks + c->nranks) % c->nranks, 0, c->count, recv, 0);
 }
 
-/* ---- v-forms: blocks lie in reverse order of ranks (all_to_allv: in order), with gaps ---- */
+/* ---- v-forms: blocks lie in another order on each rank (all_to_allv: in order), with gaps ---- */
 
-/* Compute the offset of each rank's block. @return the span of all blocks. */
-static size_t reversed_displs(const struct test_call *c, size_t *displs)
+/* Compute the offset of each rank's block: in reverse order, which begins with the block of `rank`. @return the
+ * span of all blocks. */
+static size_t turned_displs(const struct test_call *c, int rank, size_t *displs)
 {
     size_t at = 0;
-    for (int r = c->nranks - 1; r >= 0; r--) {
+    for (int k = 0; k < c->nranks; k++) {
+        int r = (rank + c->nranks - k) % c->nranks;
         displs[r] = at;
         at += c->many[r] + TEST_CALL_GAP;
     }
@@ -197,7 +199,7 @@ static size_t reversed_displs(const struct test_call *c, size_t *displs)
 
 static struct test_extent extent_all_gatherv(const struct test_call *c)
 {
-    size_t displs[TEST_MAX_RANKS], span = reversed_displs(c, displs);
+    size_t displs[TEST_MAX_RANKS], span = turned_displs(c, c->rank, displs);
     return (struct test_extent){ .send = c->many[c->rank], .recv = span, .inplace_send = displs[c->rank] };
 }
 
@@ -205,14 +207,14 @@ static rondo_status run_all_gatherv(const struct test_call *c, const void *send,
                                     rondo_stream stream)
 {
     size_t displs[TEST_MAX_RANKS];
-    reversed_displs(c, displs);
+    turned_displs(c, c->rank, displs);
     return rondo_all_gatherv(send, recv, c->many, displs, c->type, comm, stream);
 }
 
 static void expect_all_gatherv(const struct test_call *c, char *recv)
 {
     size_t displs[TEST_MAX_RANKS];
-    reversed_displs(c, displs);
+    turned_displs(c, c->rank, displs);
     for (int r = 0; r < c->nranks; r++) {
         put_input(c, r, 0, c->many[r], recv, displs[r]);
     }
@@ -220,7 +222,7 @@ static void expect_all_gatherv(const struct test_call *c, char *recv)
 
 static struct test_extent extent_reduce_scatterv(const struct test_call *c)
 {
-    size_t displs[TEST_MAX_RANKS], span = reversed_displs(c, displs);
+    size_t displs[TEST_MAX_RANKS], span = turned_displs(c, c->rank, displs);
     return (struct test_extent){ .send = span, .recv = c->many[c->rank], .inplace_recv = displs[c->rank] };
 }
 
@@ -228,14 +230,25 @@ static rondo_status run_reduce_scatterv(const struct test_call *c, const void *s
                                         rondo_comm *comm, rondo_stream stream)
 {
     size_t displs[TEST_MAX_RANKS];
-    reversed_displs(c, displs);
+    turned_displs(c, c->rank, displs);
     return rondo_reduce_scatterv(send, recv, c->many, displs, c->type, c->handle, comm, stream);
+}
+
+/* Where rank 0 has a block is also where the block begins in the pattern, on all ranks. */
+static void fill_reduce_scatterv(const struct test_call *c, char *send)
+{
+    size_t displs[TEST_MAX_RANKS], first[TEST_MAX_RANKS];
+    turned_displs(c, c->rank, displs);
+    turned_displs(c, 0, first);
+    for (int r = 0; r < c->nranks; r++) {
+        put_input(c, c->rank, first[r], c->many[r], send, displs[r]);
+    }
 }
 
 static void expect_reduce_scatterv(const struct test_call *c, char *recv)
 {
     size_t displs[TEST_MAX_RANKS];
-    reversed_displs(c, displs);
+    turned_displs(c, 0, displs);
     test_values_result(c->values, c->first + displs[c->rank], c->many[c->rank], recv);
 }
 
@@ -289,14 +302,14 @@ const struct test_coll test_colls[] = {
     ROW(reduce, 1, 1, 0, TEST_INPLACE, extent_reduce),
     ROW(broadcast, 0, 1, 0, TEST_INPLACE, extent_broadcast),
     ROW(all_gather, 0, 0, 0, TEST_INPLACE, extent_all_gather),
-    ROW(reduce_scatter, 1, 0, 0, TEST_INPLACE, extent_reduce_scatter),
+    ROW(reduce_scatter, 1, 0, 0, TEST_AT_START, extent_reduce_scatter),
     ROW(all_to_all, 0, 0, 0, TEST_INPLACE, extent_all_to_all),
     ROW(gather, 0, 1, 0, TEST_INPLACE_AT_ROOT, extent_gather),
     ROW(scatter, 0, 1, 0, TEST_INPLACE_AT_ROOT, extent_scatter),
     ROW(sendrecv, 0, 1, 0, TEST_NEVER_INPLACE, extent_equal),
     ROW(all_gatherv, 0, 0, 1, TEST_INPLACE, extent_all_gatherv),
     ROW(reduce_scatterv, 1, 0, 1, TEST_INPLACE, extent_reduce_scatterv),
-    ROW(all_to_allv, 0, 0, 1, TEST_NEVER_INPLACE, extent_all_to_allv),
+    ROW(all_to_allv, 0, 0, 1, TEST_INPLACE, extent_all_to_allv),
 };
 const int test_num_colls = (int)TEST_ARRAY_LEN(test_colls);
 
@@ -333,12 +346,17 @@ const struct test_coll *test_coll_by_name(const char *name)
 
 int test_call_inplace(const struct test_call *c)
 {
-    return c->coll->inplace == TEST_INPLACE || (c->coll->inplace == TEST_INPLACE_AT_ROOT && is_root(c));
+    return c->coll->inplace == TEST_INPLACE || c->coll->inplace == TEST_AT_START ||
+           (c->coll->inplace == TEST_INPLACE_AT_ROOT && is_root(c));
 }
 
 void test_call_fill(const struct test_call *c, void *send)
 {
-    test_values_input(c->values, c->rank, c->first, c->coll->extent(c).send, send);
+    if (c->coll->run == run_reduce_scatterv) {
+        fill_reduce_scatterv(c, send);
+    } else {
+        test_values_input(c->values, c->rank, c->first, c->coll->extent(c).send, send);
+    }
 }
 
 rondo_status test_call_once(const char *coll, rondo_comm *comm, rondo_dtype type, rondo_op op, size_t count,

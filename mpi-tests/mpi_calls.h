@@ -22,17 +22,18 @@ struct test_call {
     size_t count;    /* unused by the v-forms */
     int rank, nranks;
     const struct test_values *values;
-    size_t first;       /* first element of the pattern in the inputs */
-    const size_t *many; /* v-forms: elements of rank r at [r]; all_to_allv: from s to d at [s * nranks + d] */
+    size_t first; /* first element of the pattern in the inputs */
+    /* v-forms: elements of rank r at [r]; all_to_allv: from s to d at [s * nranks + d], symmetric in place */
+    const size_t *many;
 };
 
 /* Sizes of the buffers, and for calls in place the offsets of send and recv in the one buffer. In elements. A
- * buffer of 0 elements may be NULL. */
+ * buffer of 0 elements may be NULL. With TEST_AT_START, recv may lie at offset 0 as well. */
 struct test_extent {
     size_t send, recv, inplace_send, inplace_recv;
 };
 
-enum test_inplace { TEST_NEVER_INPLACE, TEST_INPLACE, TEST_INPLACE_AT_ROOT };
+enum test_inplace { TEST_NEVER_INPLACE, TEST_INPLACE, TEST_INPLACE_AT_ROOT, TEST_AT_START };
 
 struct test_coll {
     const char *name;

@@ -11,6 +11,9 @@
 /* Misalign a buffer: it starts one element after a multiple of 64 bytes. */
 enum { COLL_ALIGN_SEND = 1, COLL_ALIGN_RECV = 2 };
 
+/* COLL_START: in place, with the result at the start (TEST_AT_START). */
+enum coll_place { COLL_OUT, COLL_IN, COLL_START, COLL_NUM_PLACES };
+
 /* The memory of the buffers. */
 enum coll_memory { COLL_ORDINARY, COLL_HEAP, COLL_MIXED, COLL_DEVICE, COLL_DEVICE_HEAP };
 
@@ -19,7 +22,7 @@ struct coll_case {
     rondo_dtype type;
     int op; /* TEST_OP_NONE when the collective does not reduce */
     size_t count;
-    int root, inplace, align, stream;
+    int root, inplace, align, stream; /* inplace: enum coll_place */
 };
 
 struct coll_run {

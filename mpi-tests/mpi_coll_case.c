@@ -211,10 +211,12 @@ void coll_run_release(struct coll_run *run)
 
 /* ---- the text of a case ---- */
 
+static const char *const place_names[COLL_NUM_PLACES] = { "out", "in", "start" };
+
 void coll_case_text(const struct coll_case *c, char *text, size_t len)
 {
     snprintf(text, len, "%s,%s,%s,%zu,%d,%s,%d,%s", c->coll->name, test_types[c->type].name,
-             test_op_names[c->op], c->count, c->root, c->inplace ? "in" : "out", c->align,
+             test_op_names[c->op], c->count, c->root, place_names[c->inplace], c->align,
              c->stream ? "stream" : "call");
 }
 
@@ -231,7 +233,9 @@ int coll_case_parse(const char *text, int nranks, struct coll_case *c)
     type_index = test_type_by_name(type);
     c->type = (rondo_dtype)type_index;
     c->op = test_op_by_name(op);
-    c->inplace = strcmp(place, "in") == 0;
+    for (int p = 0; p < COLL_NUM_PLACES; p++) {
+        c->inplace = strcmp(place, place_names[p]) == 0 ? p : c->inplace;
+    }
     c->stream = strcmp(how, "stream") == 0;
     return c->coll != NULL && type_index >= 0 && c->op >= 0 && c->root >= 0 && c->root < nranks &&
            (c->op != TEST_OP_NONE) == c->coll->reduces;
@@ -239,7 +243,7 @@ int coll_case_parse(const char *text, int nranks, struct coll_case *c)
 
 /* ---- one case ---- */
 
-/* @return random counts around c->count, a quarter of them zero. */
+/* @return random counts around c->count, a quarter of them zero; in place, a symmetric matrix. */
 static size_t *vector_counts(const struct coll_run *run, const struct coll_case *c, uint64_t salt)
 {
     size_t n = (size_t)run->nranks * (size_t)run->nranks, *counts = malloc(n * sizeof(*counts));
@@ -247,7 +251,9 @@ static size_t *vector_counts(const struct coll_run *run, const struct coll_case 
         test_die("no memory for counts");
     }
     for (size_t i = 0; i < n; i++) {
-        uint64_t hash = test_hash(salt, 1, i);
+        size_t from = i / (size_t)run->nranks, to = i % (size_t)run->nranks;
+        size_t which = c->inplace && from > to ? to * (size_t)run->nranks + from : i;
+        uint64_t hash = test_hash(salt, 1, which);
         counts[i] = hash % 4 == 0 ? 0 : (hash >> 8) % (c->count + 1);
     }
     return counts;
@@ -344,7 +350,7 @@ static void run_inplace(const struct coll_run *run, const struct coll_case *c, c
     /* In reduce and broadcast, ranks other than the root also pass a single buffer. */
     box_init(run, &box, 0, inplace_span(&e, size), offset_of(c, COLL_ALIGN_RECV));
     send = box.data + e.inplace_send * size;
-    recv = box.data + e.inplace_recv * size;
+    recv = box.data + (c->inplace == COLL_START ? 0 : e.inplace_recv * size);
     test_call_fill(call, send);
     memcpy(box.image, box.mem, box.bytes);
     if (e.recv > 0) {

@@ -18,6 +18,14 @@ enum {
     NUM_SIZES
 };
 
+/* How many places (enum coll_place) a collective has. */
+static int places(const struct coll_run *run, const struct test_coll *coll)
+{
+    return coll->inplace == TEST_NEVER_INPLACE                            ? COLL_OUT + 1
+           : coll->inplace != TEST_AT_START || run->memory == COLL_DEVICE ? COLL_IN + 1
+                                                                          : COLL_NUM_PLACES;
+}
+
 static void add(struct coll_list *list, const struct coll_run *run, struct coll_case c)
 {
     c.count = coll_fit(run, c.count, test_types[c.type].size);
@@ -25,7 +33,7 @@ static void add(struct coll_list *list, const struct coll_run *run, struct coll_
         c.op = TEST_OP_NONE;
     }
     c.root = c.coll->rooted ? c.root : 0;
-    c.inplace = c.coll->inplace == TEST_NEVER_INPLACE ? 0 : c.inplace;
+    c.inplace = c.inplace < places(run, c.coll) ? c.inplace : places(run, c.coll) - 1;
     if (list->count == list->room) {
         list->room = list->room * 2 + 64;
         list->cases = realloc(list->cases, list->room * sizeof(*list->cases));
@@ -87,7 +95,7 @@ static void sample(struct coll_list *list, const struct coll_run *run, const str
 {
     struct coll_case c;
     uint64_t draw = 0;
-    for (int inplace = 0; inplace < 2; inplace++) {
+    for (int inplace = 0; inplace < (coll->inplace == TEST_AT_START ? COLL_NUM_PLACES : 2); inplace++) {
         for (int type = 0; type < RONDO_NUM_DTYPES; type++) {
             c = random_case(run, coll, test_hash(run->seed, (uint64_t)(coll - test_colls), draw++));
             c.type = (rondo_dtype)type;
@@ -113,20 +121,20 @@ static void sample(struct coll_list *list, const struct coll_run *run, const str
 
 static void everything(struct coll_list *list, const struct coll_run *run, const struct test_coll *coll)
 {
-    int places = coll->inplace == TEST_NEVER_INPLACE ? 1 : 2, ops = coll->reduces ? TEST_OP_NONE : 1,
+    int nplaces = places(run, coll), ops = coll->reduces ? TEST_OP_NONE : 1,
         roots = coll->rooted ? run->nranks : 1;
     uint64_t draw = 0;
     for (int type = 0; type < RONDO_NUM_DTYPES; type++) {
         for (int op = 0; op < ops; op++) {
             for (int kind = 0; kind < NUM_SIZES; kind++) {
-                for (int variant = 0; variant < places * roots * 2; variant++) {
+                for (int variant = 0; variant < nplaces * roots * 2; variant++) {
                     struct coll_case c = random_case(
                         run, coll, test_hash(run->seed, (uint64_t)(coll - test_colls), draw++));
                     c.type = (rondo_dtype)type;
                     c.op = op;
-                    c.inplace = variant % places;
-                    c.root = variant / places % roots;
-                    c.align = variant / places / roots ? COLL_ALIGN_SEND | COLL_ALIGN_RECV : 0;
+                    c.inplace = variant % nplaces;
+                    c.root = variant / nplaces % roots;
+                    c.align = variant / nplaces / roots ? COLL_ALIGN_SEND | COLL_ALIGN_RECV : 0;
                     fix_size(run, &c, kind, draw << 44);
                     add(list, run, c);
                 }

@@ -21,13 +21,12 @@ static int64_t input(const struct fake_call *c, int rank, size_t i)
     return c->op == RONDO_PROD ? 1 + (int64_t)(h % 2) : (int64_t)(h % 7);
 }
 
-/* Combine the ranks' inputs at [i], or each rank's input at its own place, by the operation; an average gives
- * the sum. */
-static int64_t combine(const struct fake_call *c, size_t i)
+/* Combine each rank's input at [first + i] by the operation; an average gives the sum. */
+static int64_t combine(const struct fake_call *c, const size_t *first, size_t i)
 {
-    int64_t a = input(c, 0, i);
+    int64_t a = input(c, 0, first[0] + i);
     for (int r = 1; r < c->nranks; r++) {
-        int64_t b = input(c, r, i);
+        int64_t b = input(c, r, first[r] + i);
         switch (c->op) {
         case RONDO_PROD: a *= b; break;
         case RONDO_MAX: a = a > b ? a : b; break;
@@ -73,23 +72,47 @@ static size_t v_count(const struct fake_call *c, int r)
     return c->count * ((size_t)r * 3 + 1) % (2 * c->count + 1);
 }
 
+static int in_place(const struct fake_call *c);
+
+/* In place, two ranks send each other equally much. */
 static size_t pair_count(const struct fake_call *c, int from, int to)
 {
+    if (in_place(c) && from > to) {
+        return pair_count(c, to, from);
+    }
     return ((size_t)from * 3 + (size_t)to * 5 + 1) * (c->count + 1) % (c->count + 2);
+}
+
+/* Elements of block r in a buffer of a rank. */
+static size_t block_count(const struct fake_call *c, int rank, int sent, int r)
+{
+    return c->coll != FAKE_ALL_TO_ALLV ? v_count(c, r)
+           : sent                      ? pair_count(c, rank, r)
+                                       : pair_count(c, r, rank);
+}
+
+/* Where that block begins; the rank's own block comes first. r == nranks: the end of all. */
+static size_t block_at(const struct fake_call *c, int rank, int sent, int r)
+{
+    size_t at = (size_t)rank;
+    for (int k = 0; k < c->nranks; k++) {
+        int block = (rank + k) % c->nranks;
+        if (block == r) {
+            return at;
+        }
+        at += block_count(c, rank, sent, block) + GAP + (size_t)rank;
+    }
+    return at;
 }
 
 static void fill_counts(const struct fake_call *c, size_t *counts)
 {
-    size_t n = (size_t)c->nranks, at[2] = { 0, 0 };
+    size_t n = (size_t)c->nranks;
     for (size_t r = 0; r < n; r++) {
-        size_t received = c->coll == FAKE_ALL_TO_ALLV ? pair_count(c, (int)r, c->rank) : v_count(c, (int)r),
-               sent = pair_count(c, c->rank, (int)r);
-        counts[r] = received;
-        counts[n + r] = at[0];
-        counts[2 * n + r] = sent;
-        counts[3 * n + r] = at[1];
-        at[0] += received + GAP;
-        at[1] += sent + GAP;
+        counts[r] = block_count(c, c->rank, 0, (int)r);
+        counts[n + r] = block_at(c, c->rank, 0, (int)r);
+        counts[2 * n + r] = block_count(c, c->rank, 1, (int)r);
+        counts[3 * n + r] = block_at(c, c->rank, 1, (int)r);
     }
 }
 
@@ -108,29 +131,34 @@ static void extent(const struct fake_call *c, const struct fake_buffers *b, size
     case FAKE_SCATTER: *send = root ? all : 0; break;
     case FAKE_ALL_GATHERV:
         *send = b->counts[c->rank];
-        *recv = b->counts[2 * n - 1] + b->counts[n - 1];
+        *recv = block_at(c, c->rank, 0, c->nranks);
         break;
     case FAKE_REDUCE_SCATTERV:
-        *send = b->counts[2 * n - 1] + b->counts[n - 1];
+        *send = block_at(c, c->rank, 1, c->nranks);
         *recv = b->counts[c->rank];
         break;
     case FAKE_ALL_TO_ALLV:
-        *send = b->counts[4 * n - 1] + b->counts[3 * n - 1];
-        *recv = b->counts[2 * n - 1] + b->counts[n - 1];
+        *send = block_at(c, c->rank, 1, c->nranks);
+        *recv = block_at(c, c->rank, 0, c->nranks);
         break;
     case FAKE_BARRIER: *send = *recv = 0; break;
     default: break;
     }
 }
 
-int fake_call_has_in_place(enum fake_coll coll) { return !is_v(coll) && coll != FAKE_BARRIER; }
+enum fake_place fake_call_last_place(enum fake_coll coll)
+{
+    return coll == FAKE_BARRIER          ? FAKE_OUT_OF_PLACE
+           : coll == FAKE_REDUCE_SCATTER ? FAKE_AT_START
+                                         : FAKE_IN_PLACE;
+}
 
 /* @return whether this rank passes one buffer for both. In rooted calls only the root does. */
 static int in_place(const struct fake_call *c)
 {
     int rooted = c->coll == FAKE_REDUCE || c->coll == FAKE_BROADCAST || c->coll == FAKE_GATHER ||
                  c->coll == FAKE_SCATTER;
-    return c->in_place && fake_call_has_in_place(c->coll) && (!rooted || c->rank == c->root);
+    return c->in_place && c->coll != FAKE_BARRIER && (!rooted || c->rank == c->root);
 }
 
 /* ---- buffers ---- */
@@ -146,13 +174,14 @@ static uint8_t *new_memory(size_t bytes)
 
 void fake_call_prepare(const struct fake_call *c, struct fake_buffers *b)
 {
-    size_t elem = rondo_dtype_size(c->type), send, recv, own = (size_t)c->rank * c->count * elem;
+    size_t elem = rondo_dtype_size(c->type), send, recv, own;
     memset(b, 0, sizeof(*b));
     b->counts = calloc((size_t)c->nranks * 4, sizeof(size_t));
     if (b->counts == NULL) {
         abort();
     }
     fill_counts(c, b->counts);
+    own = (is_v(c->coll) ? b->counts[c->nranks + c->rank] : (size_t)c->rank * c->count) * elem;
     extent(c, b, &send, &recv);
     b->bytes[0] = send * elem;
     b->bytes[1] = recv * elem;
@@ -160,8 +189,12 @@ void fake_call_prepare(const struct fake_call *c, struct fake_buffers *b)
         b->bytes[1] = (send > recv ? send : recv) * elem;
         b->memory[1] = new_memory(b->bytes[1]);
         b->send = b->recv = b->memory[1] + GUARD;
-        b->send += c->coll == FAKE_ALL_GATHER || c->coll == FAKE_GATHER ? own : 0;
-        b->recv += c->coll == FAKE_REDUCE_SCATTER || c->coll == FAKE_SCATTER ? own : 0;
+        b->send += c->coll == FAKE_ALL_GATHER || c->coll == FAKE_ALL_GATHERV || c->coll == FAKE_GATHER ? own
+                                                                                                       : 0;
+        b->recv += (c->coll == FAKE_REDUCE_SCATTER && c->in_place != FAKE_AT_START) ||
+                           c->coll == FAKE_REDUCE_SCATTERV || c->coll == FAKE_SCATTER
+                       ? own
+                       : 0;
     } else {
         b->memory[0] = new_memory(b->bytes[0]);
         b->memory[1] = new_memory(b->bytes[1]);
@@ -208,23 +241,15 @@ rondo_status fake_call_issue(const struct fake_call *c, const struct fake_buffer
     case FAKE_REDUCE_SCATTERV:
         return rondo_reduce_scatterv(b->send, b->recv, counts, displs, c->type, c->op, comm, stream);
     case FAKE_ALL_TO_ALLV:
-        return rondo_all_to_allv(b->send, counts + 2 * n, counts + 3 * n, b->recv, counts, displs, c->type,
-                                 comm, stream);
+        return in_place(c) && c->seed % 2 == 0
+                   ? rondo_all_to_allv(b->send, NULL, NULL, b->recv, counts, displs, c->type, comm, stream)
+                   : rondo_all_to_allv(b->send, counts + 2 * n, counts + 3 * n, b->recv, counts, displs,
+                                       c->type, comm, stream);
     default: return rondo_barrier(comm, stream);
     }
 }
 
 /* ---- results ---- */
-
-/* @return where, in rank `from`'s send buffer of all_to_allv, the block for this rank begins. */
-static size_t sent_at(const struct fake_call *c, int from)
-{
-    size_t at = 0;
-    for (int d = 0; d < c->rank; d++) {
-        at += pair_count(c, from, d) + GAP;
-    }
-    return at;
-}
 
 static void want_block(const struct fake_call *c, uint8_t *recv, size_t at, int from, size_t first, size_t n)
 {
@@ -234,12 +259,19 @@ static void want_block(const struct fake_call *c, uint8_t *recv, size_t at, int 
     }
 }
 
-static void want_reduced(const struct fake_call *c, uint8_t *recv, size_t first, size_t n)
+static void want_reduced(const struct fake_call *c, uint8_t *recv, size_t begin, size_t n)
 {
-    size_t elem = rondo_dtype_size(c->type);
-    for (size_t i = 0; i < n; i++) {
-        put(c, recv + i * elem, combine(c, first + i), c->op == RONDO_AVG);
+    size_t elem = rondo_dtype_size(c->type), *first = calloc((size_t)c->nranks, sizeof(*first));
+    if (first == NULL) {
+        abort();
     }
+    for (int r = 0; r < c->nranks; r++) {
+        first[r] = c->coll == FAKE_REDUCE_SCATTERV ? block_at(c, r, 1, c->rank) : begin;
+    }
+    for (size_t i = 0; i < n; i++) {
+        put(c, recv + i * elem, combine(c, first, i), c->op == RONDO_AVG);
+    }
+    free(first);
 }
 
 /* Write the expected result. */
@@ -252,9 +284,7 @@ static void expect(const struct fake_call *c, const struct fake_buffers *b, uint
     case FAKE_REDUCE: want_reduced(c, recv, 0, root ? n : 0); return;
     case FAKE_BROADCAST: want_block(c, recv, 0, c->root, 0, n); return;
     case FAKE_REDUCE_SCATTER: want_reduced(c, recv, own, n); return;
-    case FAKE_REDUCE_SCATTERV:
-        want_reduced(c, recv, b->counts[c->nranks + c->rank], b->counts[c->rank]);
-        return;
+    case FAKE_REDUCE_SCATTERV: want_reduced(c, recv, 0, b->counts[c->rank]); return;
     case FAKE_SCATTER: want_block(c, recv, 0, c->root, own, n); return;
     case FAKE_BARRIER: return;
     default: break;
@@ -268,7 +298,7 @@ static void expect(const struct fake_call *c, const struct fake_buffers *b, uint
         } else if (c->coll == FAKE_ALL_GATHERV) {
             want_block(c, recv, at, r, 0, b->counts[r]);
         } else if (c->coll == FAKE_ALL_TO_ALLV) {
-            want_block(c, recv, at, r, sent_at(c, r), b->counts[r]);
+            want_block(c, recv, at, r, block_at(c, r, 1, c->rank), b->counts[r]);
         }
     }
 }
@@ -300,7 +330,7 @@ static const char *say(const struct fake_call *c, const char *what, size_t at)
     static _Thread_local char text[256];
     snprintf(text, sizeof(text), "%s of %zu (type %d, op %d, root %d, seed %u%s): %s at %zu",
              fake_coll_names[c->coll], c->count, (int)c->type, (int)c->op, c->root, c->seed,
-             in_place(c) ? ", in place" : "", what, at);
+             in_place(c) ? c->in_place == FAKE_AT_START ? ", at the start" : ", in place" : "", what, at);
     return text;
 }
 

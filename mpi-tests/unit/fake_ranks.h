@@ -88,13 +88,17 @@ enum fake_coll {
 };
 extern const char *const fake_coll_names[FAKE_NUM_COLLS];
 
+/* A call without that form takes the one before. AT_START: the result lies at the start of the input. */
+enum fake_place { FAKE_OUT_OF_PLACE, FAKE_IN_PLACE, FAKE_AT_START };
+
+/* Blocks of v-forms lie in another order on each rank, with gaps of other sizes. */
 struct fake_call {
     enum fake_coll coll;
     rondo_dtype type; /* i8, u8, i32, i64, f32 or f64 */
     rondo_op op;
     int root;
     size_t count;
-    int in_place; /* 1: in place if the call has such a form; v-forms have none */
+    int in_place; /* enum fake_place */
     unsigned seed;
     int rank, nranks;
 };
@@ -106,8 +110,8 @@ struct fake_buffers {
     size_t *counts;  /* four arrays of nranks: receive counts, displacements, send counts, displacements */
 };
 
-/** @return 1 if this call has an in-place form. */
-int fake_call_has_in_place(enum fake_coll coll);
+/** @return the last form that a call has. */
+enum fake_place fake_call_last_place(enum fake_coll coll);
 void fake_call_prepare(const struct fake_call *c, struct fake_buffers *b);
 rondo_status fake_call_issue(const struct fake_call *c, const struct fake_buffers *b, rondo_comm *comm,
                              rondo_stream stream);

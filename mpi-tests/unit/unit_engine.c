@@ -22,7 +22,7 @@ static void every_collective(struct fake_rank *r)
     unsigned seed = 0;
     for (int coll = 0; coll < FAKE_NUM_COLLS; coll++) {
         for (size_t k = 0; k < RONDO_COUNTOF(counts); k++) {
-            for (int in_place = 0; in_place <= fake_call_has_in_place((enum fake_coll)coll);
+            for (int in_place = 0; in_place <= (int)fake_call_last_place((enum fake_coll)coll);
                  in_place++, seed++) {
                 FAKE_CALL(r, .coll = (enum fake_coll)coll, .type = types[seed % RONDO_COUNTOF(types)],
                           .op = (rondo_op)(seed / 3 % RONDO_NUM_OPS),
@@ -110,8 +110,8 @@ static void piece_by_piece(struct fake_rank *r)
         enum fake_coll coll = colls[i % RONDO_COUNTOF(colls)];
         FAKE_CALL(r, .coll = coll, .type = types[i % RONDO_COUNTOF(types)],
                   .op = i % 4 == 0 ? RONDO_AVG : RONDO_SUM,
-                  .count = counts[i / RONDO_COUNTOF(colls) % RONDO_COUNTOF(counts)],
-                  .in_place = fake_call_has_in_place(coll) && i & 1, .seed = i);
+                  .count = counts[i / RONDO_COUNTOF(colls) % RONDO_COUNTOF(counts)], .in_place = (int)(i % 3),
+                  .seed = i);
     }
 }
 

@@ -35,8 +35,8 @@ static void again_and_again(struct fake_rank *r)
         }
         FAKE_CALL(r, .coll = coll, .type = types[form % RONDO_COUNTOF(types)],
                   .op = (rondo_op)(k % RONDO_NUM_OPS), .root = (int)(k / 5 % (unsigned)r->nranks),
-                  .count = small_counts[form % RONDO_COUNTOF(small_counts)],
-                  .in_place = fake_call_has_in_place(coll) && (round & 1), .seed = i);
+                  .count = small_counts[form % RONDO_COUNTOF(small_counts)], .in_place = (int)(round % 3),
+                  .seed = i);
     }
 }
 

@@ -53,7 +53,8 @@ static rondo_status make(enum call call, const int32_t *send, int32_t *recv, ron
 
 static int is_in_place(enum call call, int rank, int distance)
 {
-    return distance == COUNT * rank * (calls[call].sends_own - calls[call].receives_own);
+    return distance == COUNT * rank * (calls[call].sends_own - calls[call].receives_own) ||
+           (call == REDUCE_SCATTER && distance == 0);
 }
 
 /* A call that is refused is made by one rank only: nobody waits for the others. */
@@ -85,7 +86,7 @@ static void what_is_allowed(struct fake_rank *r)
         int sent = COUNT * (calls[call].sends == 1 ? 1 : r->nranks),
             received = COUNT * (calls[call].receives == 1 ? 1 : r->nranks);
         int in_place = COUNT * r->rank * (calls[call].sends_own - calls[call].receives_own);
-        int distance[] = { in_place, sent, -received };
+        int distance[] = { in_place, sent, -received, call == REDUCE_SCATTER ? 0 : in_place };
         for (size_t d = 0; d < sizeof(distance) / sizeof(*distance); d++) {
             int32_t *send = memory + SPAN, *recv = send + distance[d];
             for (int time = 0; time < 3; time++) {
@@ -163,11 +164,29 @@ static void interleaved(struct fake_rank *r)
     }
 }
 
+/* all_to_allv in place: counts and displacements are equal or left out, and no block overlaps another. */
+static void swapped(struct fake_rank *r)
+{
+    static _Thread_local int32_t x[ROOM];
+    size_t counts[RANKS] = { 2, 2, 2 }, displs[RANKS] = { 8, 0, 4 }, others[RANKS] = { 2, 2, 2 };
+    FAKE_OK(r, rondo_all_to_allv(x, counts, displs, x, others, displs, RONDO_INT32, r->comm, NULL));
+    FAKE_OK(r, rondo_all_to_allv(x, NULL, NULL, x, counts, displs, RONDO_INT32, r->comm, NULL));
+    FAKE_ERROR(r, rondo_all_to_allv(x, NULL, NULL, x + ROOM / 2, counts, displs, RONDO_INT32, r->comm, NULL),
+               RONDO_INVALID_ARGUMENT, "are NULL");
+    others[(r->rank + 1) % RANKS]--;
+    FAKE_ERROR(r, rondo_all_to_allv(x, others, displs, x, counts, displs, RONDO_INT32, r->comm, NULL),
+               RONDO_INVALID_ARGUMENT, "the same counts and displacements");
+    displs[0] = 5;
+    FAKE_ERROR(r, rondo_all_to_allv(x, NULL, NULL, x, counts, displs, RONDO_INT32, r->comm, NULL),
+               RONDO_INVALID_ARGUMENT, "disjoint");
+}
+
 static void blocks_of_calls_with_counts_may_interleave_but_not_overlap(void **state)
 {
     (void)state;
     fake_ranks(RANKS, blocks, NULL);
     fake_ranks(RANKS, interleaved, NULL);
+    fake_ranks(RANKS, swapped, NULL);
 }
 
 int main(void)

@@ -50,7 +50,7 @@ static struct fake_call some_call(const struct fake_rank *r, uint64_t *state)
     c.root = (int)(draw(state) % 2);
     c.count = some_count(state, rondo_dtype_size(c.type));
     c.coll = (enum fake_coll)(draw(state) % FAKE_NUM_COLLS);
-    c.in_place = fake_call_has_in_place(c.coll) && draw(state) % 2;
+    c.in_place = (int)(draw(state) % 3);
     c.seed = (unsigned)draw(state);
     return c;
 }

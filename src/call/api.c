@@ -293,8 +293,10 @@ rondo_status rondo_all_to_allv(const void *send, const size_t *sendcounts, const
                                const size_t *recvcounts, const size_t *rdispls, rondo_dtype type,
                                rondo_comm *comm, rondo_stream stream)
 {
-    struct rondo_task t = TASK(ALL_TO_ALLV, .send = send, .recv = recv, .send_counts = sendcounts,
-                               .send_displs = sdispls, .counts = recvcounts, .displs = rdispls);
+    int same = send == recv && sendcounts == NULL && sdispls == NULL;
+    struct rondo_task t = TASK(ALL_TO_ALLV, .send = send, .recv = recv, .counts = recvcounts,
+                               .displs = rdispls, .send_counts = same ? recvcounts : sendcounts,
+                               .send_displs = same ? rdispls : sdispls);
     return submit(&t, comm, "rondo_all_to_allv");
 }
 

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "call/overlap.h"
+#include "comm/backend.h"
 
 /* Bytes from @a begin on; a send block or a receive block. */
 struct block {
@@ -34,9 +35,15 @@ static enum blocks blocks_of(const struct rondo_task *t)
     }
 }
 
+/* May the result lie at the start of the send buffer? The kernels of GPUs cannot. */
+static int ends_at_start(const struct rondo_task *t)
+{
+    return t->coll == RONDO_COLL_REDUCE_SCATTER && !t->ctx->backend->is_gpu;
+}
+
 struct rondo_overlap rondo_task_overlap(const struct rondo_task *t, unsigned needed)
 {
-    struct rondo_overlap o = { 0, 0, 0 };
+    struct rondo_overlap o = { 0, 0, { 0, 0 } };
     enum blocks blocks = blocks_of(t);
     size_t n = (size_t)t->ctx->job.nranks, bytes = bytes_of(t, t->count);
     size_t sent = blocks & SEND_BLOCKS ? n * bytes : bytes,
@@ -45,9 +52,23 @@ struct rondo_overlap rondo_task_overlap(const struct rondo_task *t, unsigned nee
     if (needed == 3) {
         o.before = received - 1;
         o.span = sent + received - 1;
-        o.in_place = blocks == SEND_BLOCKS ? own : blocks == RECV_BLOCKS ? -own : 0;
+        o.in_place[0] = blocks == SEND_BLOCKS ? own : blocks == RECV_BLOCKS ? -own : 0;
+        o.in_place[1] = ends_at_start(t) ? 0 : o.in_place[0];
     }
     return o;
+}
+
+int rondo_task_swaps_blocks(const struct rondo_task *t)
+{
+    if (t->coll != RONDO_COLL_ALL_TO_ALLV || t->send != t->recv) {
+        return 0;
+    }
+    for (int r = 0; r < t->ctx->job.nranks; r++) {
+        if (t->send_counts[r] != t->counts[r] || (t->counts[r] > 0 && t->send_displs[r] != t->displs[r])) {
+            return 0;
+        }
+    }
+    return 1;
 }
 
 static rondo_status refuse(const struct rondo_task *t)
@@ -58,12 +79,15 @@ static rondo_status refuse(const struct rondo_task *t)
         [RECV_BLOCKS] = "send == recv + the displacement of this rank's block",
         [BOTH_BLOCKS] = "recv == send",
     };
-    int never = t->coll == RONDO_COLL_ALL_TO_ALLV;
     return rondo_fail(RONDO_INVALID_ARGUMENT,
                       "rondo_%s on rank %d: the send buffer at %p and the receive buffer at %p overlap: use "
-                      "disjoint buffers%s%s",
+                      "disjoint buffers, or in place exactly %s%s",
                       rondo_coll_name((enum rondo_coll)t->coll), t->ctx->job.rank, t->send, t->recv,
-                      never ? "" : ", or in place exactly ", never ? "" : position[blocks_of(t)]);
+                      position[blocks_of(t)],
+                      t->coll == RONDO_COLL_ALL_TO_ALLV
+                          ? ", with the same counts and displacements for both, and blocks that are disjoint"
+                      : ends_at_start(t) ? ", or recv == send"
+                                         : "");
 }
 
 static struct block block_at(const struct rondo_task *t, const void *buffer, size_t displ, size_t count,
@@ -79,8 +103,8 @@ static int by_begin(const void *x, const void *y)
     return (a->begin > b->begin) - (a->begin < b->begin);
 }
 
-/* Does a send block overlap a receive block? Sorts them. */
-static int any_overlap(struct block *block, size_t n)
+/* Does a block overlap one of the other buffer, or (alone) any other one? Sorts them. */
+static int any_overlap(struct block *block, size_t n, int alone)
 {
     uintptr_t end[2] = { 0, 0 }; /* of the send and receive blocks so far */
     qsort(block, n, sizeof(*block), by_begin);
@@ -89,7 +113,7 @@ static int any_overlap(struct block *block, size_t n)
         if (block[i].begin == block[i].end) {
             continue;
         }
-        if (block[i].begin < end[!kind]) {
+        if (block[i].begin < end[!kind] || (alone && block[i].begin < end[kind])) {
             return 1;
         }
         end[kind] = block[i].end > end[kind] ? block[i].end : end[kind];
@@ -119,15 +143,15 @@ static rondo_status check_blocks(const struct rondo_task *t)
 {
     size_t own = t->coll == RONDO_COLL_ALL_TO_ALLV ? 0 : bytes_of(t, t->displs[t->ctx->job.rank]), n;
     struct block *block;
-    int overlap;
+    int overlap, swaps = rondo_task_swaps_blocks(t);
     if ((t->coll == RONDO_COLL_ALL_GATHERV && (uintptr_t)t->send == (uintptr_t)t->recv + own) ||
         (t->coll == RONDO_COLL_REDUCE_SCATTERV && (uintptr_t)t->recv == (uintptr_t)t->send + own)) {
         return RONDO_SUCCESS;
     }
     RONDO_TRY(RONDO_NEW_ARRAY(block, 2 * t->ctx->job.nranks, "the blocks of a call"));
     n = add_blocks(t, block, 0);
-    n += add_blocks(t, block + n, 1);
-    overlap = any_overlap(block, n);
+    n += swaps ? 0 : add_blocks(t, block + n, 1);
+    overlap = any_overlap(block, n, swaps);
     rondo_free(block);
     return overlap ? refuse(t) : RONDO_SUCCESS;
 }

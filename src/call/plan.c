@@ -24,7 +24,6 @@ uint64_t rondo_task_hash(const struct rondo_task *t)
         0x5bd1e995);
     if (RONDO_UNLIKELY(t->counts != NULL && t->coll != RONDO_COLL_ALL_TO_ALLV)) {
         h = rondo_hash(t->counts, sizeof(size_t) * (size_t)t->ctx->job.nranks, h);
-        h = rondo_hash(t->displs, sizeof(size_t) * (size_t)t->ctx->job.nranks, h);
     }
     return h;
 }
@@ -184,10 +183,17 @@ static void fill_copies(struct rondo_ctx *ctx, struct rondo_run *run, const stru
     run->copies = 1;
 }
 
+/* reduce_scatter: does the result lie at the start of the input, where the block of another rank lies? */
+static int ends_in_other_block(const struct rondo_ctx *ctx, const struct rondo_work *w)
+{
+    return w->coll == RONDO_COLL_REDUCE_SCATTER && w->counts == NULL && w->in == w->out && ctx->job.rank != 0;
+}
+
 static void begin_call(const struct rondo_ctx *ctx, struct rondo_run *run, const void *in, void *out,
                        uint32_t word)
 {
     rondo_run_call(run, in, out, word, ctx->calls.seq);
+    run->in_place = (uint8_t)ends_in_other_block(ctx, &run->work);
     rondo_run_begin(run);
 }
 
@@ -380,6 +386,7 @@ rondo_status rondo_plan_cached(struct rondo_ctx *ctx, const struct rondo_task *t
     note_call(&ctx->calls.immediate, t, word);
     for (int c = 0; c < entry->nruns; c++) {
         rondo_run_call(&entry->runs[c], in, out, word, ctx->calls.seq);
+        entry->runs[c].in_place = (uint8_t)ends_in_other_block(ctx, &entry->runs[c].work);
         rondo_run_again(&entry->runs[c]);
     }
     *cached = entry;
@@ -423,14 +430,42 @@ static rondo_status add_exchange(struct rondo_plan *plan, const struct rondo_tas
     return posts ? RONDO_SUCCESS : RONDO_IN_PROGRESS;
 }
 
-/* In place, data from a peer arrives where the data for that peer lies. The runs alternate: a send to the
- * rank d places after this one, then the receive from the rank d places before it. */
-static void arrive_in_place(struct rondo_run *runs, int npeers)
+/* In place, data from a peer arrives where the data for that peer lies. Sends go to the next ranks, the
+ * nearest first, and receives come from the previous ones: the same peers in reverse order. */
+static void arrive_in_place(struct rondo_run *runs, int nruns)
 {
-    for (int i = 0; i < npeers; i++) {
-        runs[2 * i].in_place = runs[2 * i + 1].in_place = 1;
-        runs[2 * i + 1].arrives_after = &runs[2 * (npeers - 1 - i)];
+    int leaves = nruns;
+    for (int i = 0; i < nruns; i++) {
+        runs[i].in_place = 1;
+        if (runs[i].work.coll == RONDO_COLL_RECV) {
+            do {
+                leaves--;
+            } while (runs[leaves].work.coll != RONDO_COLL_SEND);
+            runs[i].arrives_after = &runs[leaves];
+        }
     }
+}
+
+/* In place, where data that arrives may overwrite data to be sent: send from a copy. It has no gaps. */
+static rondo_status put_aside(struct rondo_plan *plan, struct rondo_task *t)
+{
+    size_t elem = rondo_dtype_size((rondo_dtype)t->dtype), n = (size_t)plan->ctx->job.nranks, end = 0;
+    void *copy, *displs = NULL;
+    RONDO_TRY(plan->ctx->backend->scratch(plan, rondo_task_bytes(t), &copy));
+    if (t->counts == NULL) {
+        RONDO_TRY(rondo_plan_add_local(plan, t, t->send, copy, t->count * n));
+    } else {
+        RONDO_TRY(rondo_plan_temp(plan, n * sizeof(size_t), &displs));
+    }
+    for (size_t r = 0; displs != NULL && r < n; r++) {
+        RONDO_TRY(rondo_plan_add_local(plan, t, (const char *)t->send + t->displs[r] * elem,
+                                       (char *)copy + end * elem, t->counts[r]));
+        ((size_t *)displs)[r] = end;
+        end += t->counts[r];
+    }
+    t->send = copy;
+    t->send_displs = displs;
+    return RONDO_SUCCESS;
 }
 
 /* A rank's own block is no message: it must not match a send of the user to itself. */
@@ -444,46 +479,52 @@ static rondo_status add_own_block(struct rondo_plan *plan, const struct rondo_ta
                                 v ? t->counts[own] : t->count);
 }
 
-static rondo_status add_all_to_all(struct rondo_plan *plan, const struct rondo_task *t, uint32_t word)
+/* A message to and one from every other rank. */
+static rondo_status add_messages(struct rondo_plan *plan, const struct rondo_task *t)
 {
     struct rondo_ctx *ctx = plan->ctx;
     size_t elem = rondo_dtype_size((rondo_dtype)t->dtype), block = t->count * elem;
-    const char *send = t->send;
-    char *recv = t->recv;
-    int v = t->coll == RONDO_COLL_ALL_TO_ALLV, first = -1, begin;
-    if (!v && t->count > 0 && t->ctx->backend->copies(t)) {
-        first = plan->nruns;
-        RONDO_TRY(add_copies(plan, t, word));
-    }
-    if (!v && send == recv && t->count > 0 &&
-        ctx->backend->scratch != NULL) { /* in place: arriving data must not overwrite data to be sent */
-        void *copy = NULL;
-        RONDO_TRY(ctx->backend->scratch(plan, block * (size_t)ctx->job.nranks, &copy));
-        if (first >= 0) {
-            plan->runs[first].aside = copy;
-        }
-        RONDO_TRY(rondo_plan_add_local(plan, t, send, copy, t->count * (size_t)ctx->job.nranks));
-        send = copy;
-    }
-    if (!v && first < 0) {
-        rondo_status status = add_exchange(plan, t, send, word, &first);
-        if (status != RONDO_IN_PROGRESS) {
-            return status;
-        }
-    }
-    RONDO_TRY(add_own_block(plan, t, send, recv));
-    begin = plan->nruns;
+    int v = t->coll == RONDO_COLL_ALL_TO_ALLV;
     for (int d = 1; d < ctx->job.nranks; d++) { /* each rank starts with a different peer */
         int to = (ctx->job.rank + d) % ctx->job.nranks,
             from = (ctx->job.rank + ctx->job.nranks - d) % ctx->job.nranks;
-        const char *out = send + (v ? t->send_displs[to] * elem : (size_t)to * block);
-        char *in = recv + (v ? t->displs[from] * elem : (size_t)from * block);
+        const char *out = (const char *)t->send + (v ? t->send_displs[to] * elem : (size_t)to * block);
+        char *in = (char *)t->recv + (v ? t->displs[from] * elem : (size_t)from * block);
         size_t nsend = v ? t->send_counts[to] : t->count, nrecv = v ? t->counts[from] : t->count;
         RONDO_TRY(rondo_plan_add_message(plan, t, 1, to, out, NULL, nsend));
         RONDO_TRY(rondo_plan_add_message(plan, t, 0, from, NULL, in, nrecv));
     }
-    if (!v && send == recv) {
-        arrive_in_place(&plan->runs[begin], (plan->nruns - begin) / 2);
+    return RONDO_SUCCESS;
+}
+
+static rondo_status add_all_to_all(struct rondo_plan *plan, const struct rondo_task *task, uint32_t word)
+{
+    struct rondo_task copied = *task, *t = &copied;
+    struct rondo_ctx *ctx = plan->ctx;
+    int v = t->coll == RONDO_COLL_ALL_TO_ALLV, first = -1, begin,
+        swaps = v ? rondo_task_swaps_blocks(t) : t->send == t->recv;
+    if (!v && t->count > 0 && ctx->backend->copies(t)) {
+        first = plan->nruns;
+        RONDO_TRY(add_copies(plan, t, word));
+    }
+    if (swaps && !is_empty(t) && ctx->backend->scratch != NULL) {
+        RONDO_TRY(put_aside(plan, t));
+        if (first >= 0) {
+            plan->runs[first].aside = (void *)t->send;
+        }
+        swaps = 0;
+    }
+    if (!v && first < 0) {
+        rondo_status status = add_exchange(plan, t, t->send, word, &first);
+        if (status != RONDO_IN_PROGRESS) {
+            return status;
+        }
+    }
+    RONDO_TRY(add_own_block(plan, t, t->send, t->recv));
+    begin = plan->nruns;
+    RONDO_TRY(add_messages(plan, t));
+    if (swaps) {
+        arrive_in_place(&plan->runs[begin], plan->nruns - begin);
     }
     for (int i = first + 1; first >= 0 && i < plan->nruns; i++) {
         plan->runs[i].fallback_of = &plan->runs[first];

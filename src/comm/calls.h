@@ -57,10 +57,10 @@ enum rondo_cached_state {
     RONDO_CACHED_SHOT,    /* one run that publishes and collects (kern/exec.h) */
     RONDO_CACHED_FALLBACK /* two runs: the fallback is such a run */
 };
-/* Buffers overlap when recv - send is one of the `span` distances from -before on; in_place is allowed.
+/* Buffers overlap when recv - send is one of the `span` distances from -before on; those in place are allowed.
  * Bytes. */
 struct rondo_overlap {
-    uintptr_t before, span, in_place;
+    uintptr_t before, span, in_place[2];
 };
 struct rondo_cached {
     uint64_t what;

@@ -19,6 +19,8 @@ struct rondo_direct_offer {
     struct rondo_place buffer[RONDO_NUM_BUFFERS];
     uint32_t open, notes; /* bit per buffer: accessible or not needed; a note follows */
     uint32_t in_place;    /* input and output are the same */
+    uint64_t displs; /* reduce_scatterv: hash of the displacements; equal on all ranks: this rank reads the
+                             others' inputs at its own */
 };
 
 /* A segment in the table, which has the same entries on all ranks. */

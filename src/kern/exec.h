@@ -62,7 +62,8 @@ struct rondo_run {
     uint32_t nflows;
     uint8_t only_sends; /* for the owner: this rank receives nothing in this run */
     uint8_t verdict;    /* enum rondo_verdict, where the schedule uses direct access */
-    uint8_t in_place;   /* another message arrives where this one's bytes lie: both go through slots */
+    uint8_t in_place;   /* another message, or reduce_scatter's result, arrives where bytes to be sent lie:
+                           they leave through slots */
     uint8_t copies;     /* GPU: uses copy engines if all ranks' buffers allow it (verdict RONDO_DIRECT) */
     /* Other runs of the same plan, or NULL. A plan that moves its runs moves these (plan_memory.c). */
     struct rondo_run

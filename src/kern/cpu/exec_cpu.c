@@ -564,7 +564,8 @@ static int describe_flow(const struct rondo_run *run, const struct rondo_flow *f
 {
     const struct rondo_work *w = &run->work;
     struct slice s;
-    if (flow->step.act & (RONDO_PUBLISH | RONDO_COLLECT | RONDO_OPEN | RONDO_CLOSE | RONDO_GROUPS)) {
+    if ((flow->step.act & (RONDO_PUBLISH | RONDO_COLLECT | RONDO_OPEN | RONDO_CLOSE | RONDO_GROUPS)) ||
+        (run->in_place && (flow->step.act & RONDO_PULL))) {
         *peer = -1 - (int)flow->unit; /* the mailbox's local rank */
         return snprintf(text, size, "the message of local rank %d", (int)flow->unit);
     }

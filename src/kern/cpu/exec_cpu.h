@@ -56,7 +56,7 @@ static inline uint64_t rondo_mailbox_look(struct rondo_exec *exec, const uint8_t
     return word;
 }
 /** Announce how far this rank has come in the current call: whoever sees the count sees what was written
- * before. It is 0 before OPEN publishes. */
+ * before, and nothing that was read before is read later. It is 0 before OPEN publishes. */
 void rondo_mailbox_report(const struct rondo_mailbox *mailbox, uint32_t count);
 /** Has a rank reached this count? */
 int rondo_mailbox_reached(const struct rondo_mailbox *mailbox, int rank, uint32_t count);

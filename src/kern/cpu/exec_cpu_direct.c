@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/mem.h"
 #include "coll/twoshot.h"
 #include "kern/direct_impl.h"
 #include "kern/cpu/exec_cpu.h"
@@ -105,8 +106,11 @@ static void publish_offers(const struct rondo_run *run)
     m.offer.in_place = w->in == w->out ||
                        (w->coll == RONDO_COLL_BROADCAST &&
                         w->seat.index != w->seat.root); /* a rank without input does not matter */
+    if (w->coll == RONDO_COLL_REDUCE_SCATTER && w->displs != NULL) {
+        m.offer.displs = rondo_hash(w->displs, sizeof(*w->displs) * (size_t)w->seat.nranks, 0);
+    }
     w->direct->ncalls++;
-    if (move_of(run) & RONDO_GROUPS) {
+    if ((move_of(run) & RONDO_GROUPS) || w->coll == RONDO_COLL_REDUCE_SCATTER) {
         /* nobody reads the count: all ranks have closed the call before */
         rondo_mailbox_report(w->mailbox, 0);
     }
@@ -272,6 +276,16 @@ static int all_could(struct rondo_exec *exec, struct rondo_direct *d)
     return (int)all;
 }
 
+static int same_displs(const struct rondo_direct *d)
+{
+    for (int r = 1; r < d->nlocal; r++) {
+        if (d->offer[r].displs != d->offer[0].displs) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
 static int not_direct(struct rondo_run *run)
 {
     /* Out of place tells nothing about the next call, which may be in place, and asking costs little beside
@@ -300,6 +314,10 @@ static int decide(struct rondo_exec *exec, struct rondo_run *run, struct rondo_f
     int notes, in_place, mapped = keep_offers(exec, d, &notes, &in_place);
     int copies = run->work.cma == RONDO_KERNEL_IN_PLACE ? in_place : run->work.cma != RONDO_KERNEL_NEVER;
     d->reach = mapped ? RONDO_REACH_MAPPED : RONDO_REACH_CMA;
+    if (!same_displs(d)) { /* which tells nothing about the memory of other calls */
+        run->verdict = RONDO_NOT_DIRECT;
+        return 1;
+    }
     if (!mapped && (!copies || d->cma == RONDO_CMA_REFUSED)) {
         return not_direct(run);
     }
@@ -494,17 +512,27 @@ static int swap_move(struct rondo_exec *exec, const struct rondo_work *w, const 
     return 1;
 }
 
-static int move_step(struct rondo_exec *exec, const struct rondo_work *w, struct rondo_flow *flow,
+/* ---- reduce_scatter with the result at the start of the input ---- */
+
+/* Rank 0's block lies there, and only rank 0 reads it: it announces its slices, and each of the others writes
+ * a slice after rank 0. Slices have the same length on all ranks. */
+static uint32_t nslices(size_t elements, size_t most) { return (uint32_t)((elements + most - 1) / most); }
+
+static int move_step(struct rondo_exec *exec, const struct rondo_run *run, struct rondo_flow *flow,
                      rondo_status *status, int *moved)
 {
-    size_t n;
+    const struct rondo_work *w = &run->work;
+    size_t n, most = slice_bytes(w, flow->step.act) / w->elem_bytes;
     int passed = 1;
     if (w->direct->reach == RONDO_REACH_CMA && (flow->step.act & RONDO_PUSH_ROOT) && flow->done == 0) {
         rondo_cma_span(w, flow);
     }
-    n = rondo_min_size(flow->n - flow->done, slice_bytes(w, flow->step.act) / w->elem_bytes);
+    n = rondo_min_size(flow->n - flow->done, most);
     if (n == 0) {
         return 1;
+    }
+    if (run->in_place && !rondo_mailbox_reached(w->mailbox, 0, nslices(flow->done + n, most))) {
+        return 0;
     }
     if (!rondo_mailbox_enter(w->mailbox)) {
         return 0; /* another rank has ended the call with an error, which it reports */
@@ -519,6 +547,9 @@ static int move_step(struct rondo_exec *exec, const struct rondo_work *w, struct
     rondo_mailbox_leave(w->mailbox);
     flow->done += n;
     *moved = 1;
+    if (passed && w->coll == RONDO_COLL_REDUCE_SCATTER && w->seat.index == 0) {
+        rondo_mailbox_report(w->mailbox, nslices(flow->done, most));
+    }
     return passed ? flow->done >= flow->n : -1;
 }
 
@@ -563,5 +594,5 @@ int rondo_direct_step(struct rondo_exec *exec, struct rondo_run *run, struct ron
         return close_step(exec, &run->work, flow, status);
     }
     return (flow->step.act & RONDO_GROUPS) ? rondo_hierarchical_move(exec, run, flow, status, moved)
-                                           : move_step(exec, &run->work, flow, status, moved);
+                                           : move_step(exec, run, flow, status, moved);
 }

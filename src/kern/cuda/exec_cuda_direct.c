@@ -379,7 +379,9 @@ rondo_status rondo_cuda_direct_prepare(struct rondo_exec *exec)
             continue;
         }
         d->works += (uint64_t)rondo_work_is_direct(w);
-        if (rondo_algo_medium(w->algo) == RONDO_MEDIUM_DIRECT) {
+        /* In reduce_scatterv, displacements may differ: each rank knows only its own, with which it stages. */
+        if (rondo_algo_medium(w->algo) == RONDO_MEDIUM_DIRECT &&
+            !(w->coll == RONDO_COLL_REDUCE_SCATTER && w->counts != NULL)) {
             w->in_region = region_of(exec, d, 0, w->in,
                                      extent(w, w->coll == RONDO_COLL_REDUCE_SCATTER) * w->elem_bytes);
             w->out_region = region_of(exec, d, 1, w->out,
