@@ -222,6 +222,22 @@ static inline rondo_status rank_connect(struct world *w, int rank)
     return pending == RONDO_SUCCESS ? rondo_net_connect_all(&r->net) : pending;
 }
 
+/* Get the slots of all links, as the first calls do. */
+static inline rondo_status rank_wire(struct rank *r)
+{
+    rondo_status pending = RONDO_SUCCESS;
+
+    for (int i = 0; i < r->nends; i++) {
+        rondo_status status = rondo_link_wire(&r->net, &r->ends[i].link);
+        if (status == RONDO_IN_PROGRESS) {
+            pending = status;
+        } else {
+            RONDO_TRY(status);
+        }
+    }
+    return pending;
+}
+
 static inline rondo_status rank_hello(struct rank *r, int *pending)
 {
     struct rondo_link *links[MAX_LINKS + 1] = { NULL };
@@ -294,6 +310,11 @@ static inline void rank_live(struct world *w, int rank)
     rank_flush(r);
     CHECK_OK(status);
     CHECK(pending == -1);
+    while ((status = rank_wire(r)) == RONDO_IN_PROGRESS) {
+        CHECK(rondo_now_ns() < end);
+        sched_yield();
+    }
+    CHECK_OK(status);
     w->body(w, r);
     pthread_barrier_wait(&w->barrier);
     rank_close(r);
@@ -522,6 +543,10 @@ static inline struct world *two_apart(uint32_t slot_bytes)
             open |= w->rank[i].net.busy;
         }
         assert_true(rondo_now_ns() < late);
+    }
+    for (int i = 0; i < 4; i++) { /* receivers tell, then senders know */
+        rondo_status status = rank_wire(&w->rank[i % 2]);
+        assert_true(status == RONDO_SUCCESS || (status == RONDO_IN_PROGRESS && i == 0));
     }
     return w;
 }

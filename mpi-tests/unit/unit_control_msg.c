@@ -132,9 +132,10 @@ static void send_and_receive_laps(struct world *world, int n)
 /* Reserve a cell for rank 2, as if it had stopped between the two halves of a send. */
 static void half_send_of_rank_2(struct world *world)
 {
-    struct rondo_control_box *box = &world->control[0]->own->box;
+    struct rondo_control_box *box = &world->control[0]->boxes[0];
     uint64_t tail = atomic_load(&box->tail);
-    atomic_store(&box->cell[tail % RONDO_MSG_CELLS].word, tail << 16 | 2 << 2 | RONDO_CELL_RESERVED);
+    atomic_store(&box->cell[tail % RONDO_MSG_CELLS].word,
+                 tail / RONDO_MSG_CELLS << 16 | 2 << 2 | RONDO_CELL_RESERVED);
 }
 
 static void a_sender_that_died_half_way_does_not_block_the_inbox(void **state)
@@ -165,7 +166,7 @@ static void a_sender_that_stopped_half_way_loses_its_cell(void **state)
     (void)state;
     world_open(&world, 3);
     send_and_receive_laps(&world, 5);
-    cell = &world.control[0]->own->box.cell[5];
+    cell = &world.control[0]->boxes[0].cell[5];
     half_send_of_rank_2(&world);
     word = atomic_load(&cell->word);
     assert_int_equal(rondo_control_send(world.control[1], 0, 4, &data, sizeof(data)), RONDO_SUCCESS);
@@ -195,12 +196,11 @@ static void a_hostile_cell_is_cut_to_size(void **state)
     (void)state;
     world_open(&world, 2);
     assert_int_equal(rondo_control_send(world.control[1], 0, 4, "x", 1), RONDO_SUCCESS);
-    world.control[0]->own->box.cell[0].bytes = UINT64_MAX;
+    world.control[0]->boxes[0].cell[0].bytes = UINT64_MAX;
     assert_int_equal(rondo_control_receive(world.control[0], 1, 4, got, sizeof(got), &bytes), RONDO_SUCCESS);
     assert_int_equal(bytes, RONDO_MSG_BYTES);
     assert_int_equal(rondo_control_send(world.control[1], 0, 4, "x", 1), RONDO_SUCCESS);
-    atomic_store(&world.control[0]->own->box.cell[1].word,
-                 1 << 16 | 999 << 2 | RONDO_CELL_FULL); /* no such rank */
+    atomic_store(&world.control[0]->boxes[0].cell[1].word, 999 << 2 | RONDO_CELL_FULL); /* no such rank */
     assert_int_equal(rondo_control_receive(world.control[0], 1, 4, got, sizeof(got), &bytes),
                      RONDO_IN_PROGRESS);
     send_and_receive_laps(&world, 40);

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/param.h"
+#include "base/pool.h"
 #include "base/room.h"
 #include "base/shm_socket.h"
 
@@ -57,8 +58,9 @@ static rondo_status name_make(struct rondo_shm_name *name, enum rondo_shm_mode m
     return RONDO_SUCCESS;
 }
 
-/* Map all of fd, aligned to a huge page if it is at least as long as one. @return NULL with errno. */
-static uint8_t *shm_map(int fd, size_t size)
+/* Map all of fd, aligned to a huge page if it is at least as long as one. A segment of which little is used
+ * (sparse) does not ask for huge pages. @return NULL with errno. */
+static uint8_t *shm_map(int fd, size_t size, int sparse)
 {
     uint8_t *base;
     if (size < HUGE_PAGE) {
@@ -83,7 +85,9 @@ static uint8_t *shm_map(int fd, size_t size)
     if (range + HUGE_PAGE > base) {
         munmap(base + size, (size_t)(range + HUGE_PAGE - base));
     }
-    madvise(base, size, MADV_HUGEPAGE);
+    if (!sparse) {
+        madvise(base, size, MADV_HUGEPAGE);
+    }
     return base;
 }
 
@@ -128,7 +132,7 @@ static rondo_status create_failed(const struct rondo_shm *shm)
 }
 
 /* Set size, identity and mapping of the segment behind shm->fd. @return 0, or -1 with errno. */
-static int shm_setup(struct rondo_shm *shm)
+static int shm_setup(struct rondo_shm *shm, int sparse)
 {
     struct stat st;
     if (ftruncate(shm->fd, (off_t)shm->size) != 0 || fstat(shm->fd, &st) != 0) {
@@ -138,7 +142,7 @@ static int shm_setup(struct rondo_shm *shm)
     (void)fcntl(shm->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
     shm->name.inode = st.st_ino;
     shm->name.size = shm->size;
-    shm->base = shm_map(shm->fd, shm->size);
+    shm->base = shm_map(shm->fd, shm->size, sparse);
     return shm->base ? 0 : -1;
 }
 
@@ -157,7 +161,7 @@ rondo_status rondo_shm_serve(struct rondo_shm *shm)
     return status;
 }
 
-rondo_status rondo_shm_create(struct rondo_shm *shm, size_t size, enum rondo_shm_mode mode)
+static rondo_status shm_create(struct rondo_shm *shm, size_t size, enum rondo_shm_mode mode, int sparse)
 {
     struct rondo_shm made = { .fd = -1 };
     struct rlimit limit;
@@ -185,7 +189,7 @@ rondo_status rondo_shm_create(struct rondo_shm *shm, size_t size, enum rondo_shm
     if (made.fd < 0) {
         return create_failed(&made);
     }
-    if (shm_setup(&made) != 0) {
+    if (shm_setup(&made, sparse) != 0) {
         status = create_failed(&made);
         rondo_shm_unlink(&made);
         close(made.fd);
@@ -200,6 +204,16 @@ rondo_status rondo_shm_create(struct rondo_shm *shm, size_t size, enum rondo_shm
     }
     *shm = made;
     return RONDO_SUCCESS;
+}
+
+rondo_status rondo_shm_create(struct rondo_shm *shm, size_t size, enum rondo_shm_mode mode)
+{
+    return shm_create(shm, size, mode, 0);
+}
+
+rondo_status rondo_shm_create_sparse(struct rondo_shm *shm, size_t size, enum rondo_shm_mode mode)
+{
+    return shm_create(shm, size, mode, 1);
 }
 
 /* How to ask for less. */
@@ -253,8 +267,8 @@ static void unreserve(const struct rondo_shm *shm, size_t begin, size_t end)
     begin = rondo_round_up(begin + 1, page);
     end = end == 0 ? 0 : (end - 1) / page * page;
     if (end > begin) {
-        (void)fallocate(shm->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)begin,
-                        (off_t)(end - begin));
+        (void)fallocate(shm->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                        (off_t)(shm->name.offset + begin), (off_t)(end - begin));
     }
 }
 
@@ -272,7 +286,8 @@ rondo_status rondo_shm_reserve(struct rondo_shm *shm, size_t offset, size_t byte
         int failed = 0, has_room = rondo_room_for(bytes - done, &room);
         piece = rondo_min_size(bytes - done, PIECE);
         do {
-            failed = has_room && fallocate(shm->fd, 0, (off_t)(offset + done), (off_t)piece);
+            failed = has_room &&
+                     fallocate(shm->fd, 0, (off_t)(shm->name.offset + offset + done), (off_t)piece);
         } while (failed && errno == EINTR);
         if (failed || !has_room) {
             rondo_status status = has_room ? reserve_failed(shm, bytes) : no_room(shm, bytes, &room);
@@ -283,10 +298,21 @@ rondo_status rondo_shm_reserve(struct rondo_shm *shm, size_t offset, size_t byte
     return RONDO_SUCCESS;
 }
 
-/* Could rondo_shm_create() have made this record? */
+/* Does the part lie in its segment, on whole pages? */
+static int part_valid(const struct rondo_shm_name *name)
+{
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    return name->offset % page == 0 && name->bytes % page == 0 && name->offset <= name->size &&
+           name->bytes <= name->size - name->offset && (name->bytes > 0 || name->offset == 0);
+}
+
+/* Could rondo_shm_create() or rondo_pool_take() have made this record? */
 static int name_valid(const struct rondo_shm_name *name)
 {
     size_t prefix;
+    if (!part_valid(name)) {
+        return 0;
+    }
     if (name->size == 0 || name->size > (uint64_t)PTRDIFF_MAX - 2 * HUGE_PAGE ||
         name->size % (uint64_t)sysconf(_SC_PAGESIZE) != 0) {
         return 0;
@@ -355,24 +381,19 @@ static int shm_find(const struct rondo_shm_name *name, const char *path, const c
     return -1;
 }
 
-rondo_status rondo_shm_open(struct rondo_shm *shm, const struct rondo_shm_name *name)
+rondo_status rondo_shm_open_segment(struct rondo_shm *shm, const struct rondo_shm_name *name)
 {
     struct rondo_shm opened = { .size = name->size, .fd = -1, .name = *name };
     char path[96];
     const char *why;
     int fd;
-    if (!name_valid(name)) {
-        return rondo_fail_quiet(RONDO_SYSTEM_ERROR,
-                                "a peer on host %s sent an invalid record of shared memory",
-                                rondo_log_host());
-    }
     shm_path(name, path, sizeof path);
     fd = shm_find(name, path, &why);
     if (fd < 0) {
         return rondo_fail_quiet(RONDO_SYSTEM_ERROR, "cannot open a peer's shared memory %s on host %s: %s",
                                 path, rondo_log_host(), why);
     }
-    opened.base = shm_map(fd, opened.size);
+    opened.base = shm_map(fd, opened.size, name->bytes > 0);
     if (!opened.base) {
         rondo_status status = rondo_fail_quiet(
             RONDO_SYSTEM_ERROR,
@@ -386,11 +407,25 @@ rondo_status rondo_shm_open(struct rondo_shm *shm, const struct rondo_shm_name *
     return RONDO_SUCCESS;
 }
 
+rondo_status rondo_shm_open(struct rondo_shm *shm, const struct rondo_shm_name *name)
+{
+    if (!name_valid(name)) {
+        return rondo_fail_quiet(RONDO_SYSTEM_ERROR,
+                                "a peer on host %s sent an invalid record of shared memory",
+                                rondo_log_host());
+    }
+    return name->bytes > 0 ? rondo_pool_open(shm, name) : rondo_shm_open_segment(shm, name);
+}
+
 void rondo_shm_unlink(struct rondo_shm *shm)
 {
     char path[96];
     if (shm->name.path[0] == '\0') {
         return; /* a memfd, or done before */
+    }
+    if (shm->pool != NULL) {
+        rondo_pool_unlink(shm);
+        return;
     }
     if (shm->name.mode == RONDO_SHM_MODE_SOCKET) {
         rondo_shm_withdraw(shm->name.inode);
@@ -403,7 +438,9 @@ void rondo_shm_unlink(struct rondo_shm *shm)
 
 void rondo_shm_close(struct rondo_shm *shm)
 {
-    if (shm->base) {
+    if (shm->pool != NULL) {
+        rondo_pool_close(shm);
+    } else if (shm->base) {
         munmap(shm->base, shm->size);
         if (shm->fd >= 0) {
             rondo_shm_unlink(shm); /* the creator, if an error came before all peers had mapped it */

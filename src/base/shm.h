@@ -11,17 +11,21 @@
 #include "base/param.h"
 #include "base/status.h"
 
-/* How a peer finds a segment. Plain data of fixed size, sent in an allgather. */
+/* How a peer finds a segment, or a part of one (base/pool.h). Plain data of fixed size, sent in an
+ * allgather. */
 struct rondo_shm_name {
-    int32_t mode;    /* not RONDO_SHM_MODE_AUTO */
-    int32_t pid, fd; /* memfd */
-    uint64_t inode;  /* checked by the opener, with size and owner */
-    uint64_t size;
-    char path[48]; /* file: below /dev/shm, "/rondo-..."; socket: its address, "@rondo-..."; "": unlinked */
+    int32_t mode;           /* not RONDO_SHM_MODE_AUTO */
+    int32_t pid, fd;        /* memfd */
+    uint64_t inode;         /* checked by the opener, with size and owner */
+    uint64_t size;          /* of the segment */
+    uint64_t offset, bytes; /* the part; 0: the whole segment */
+    char path[32]; /* file: below /dev/shm, "/rondo-..."; socket: its address, "@rondo-..."; "": unlinked */
 };
 
 /* What a segment is for: the remedy that an error names depends on it. */
 enum rondo_shm_use { RONDO_SHM_FOR_BUFFERS, RONDO_SHM_FOR_USER, RONDO_SHM_FOR_CONTROL };
+
+struct rondo_pool_segment;
 
 struct rondo_shm {
     uint8_t *base; /* page aligned, or 2 MiB aligned for large segments with huge pages; NULL: not open */
@@ -29,17 +33,23 @@ struct rondo_shm {
     int fd; /* creator: open until close, for peers (memfd, socket) and reserve; -1 otherwise */
     enum rondo_shm_use use; /* set by the creator */
     struct rondo_shm_name name;
+    struct rondo_pool_segment *pool; /* where the part lies; NULL: a whole segment */
 };
 
 /** Create and map @a size bytes (rounded up to pages), zeroed; nothing is reserved yet. */
 rondo_status rondo_shm_create(struct rondo_shm *shm, size_t size, enum rondo_shm_mode mode);
+/** The same for a segment of which little is used: without huge pages. */
+rondo_status rondo_shm_create_sparse(struct rondo_shm *shm, size_t size, enum rondo_shm_mode mode);
 /** Reserve the pages of [offset, offset + bytes), of which only the first and the last may be in use already.
  * @return RONDO_SYSTEM_ERROR naming bytes needed and left, the limit and a remedy; nothing more is reserved
  * then. */
 rondo_status rondo_shm_reserve(struct rondo_shm *shm, size_t offset, size_t bytes);
 /** Map a peer's segment after checking inode, size and owner. A failure to open is not logged
- * (rondo_fail_quiet), since the caller may have another way. */
+ * (rondo_fail_quiet), since the caller may have another way. @return RONDO_REMOTE_ERROR: the peer has closed
+ * the part. */
 rondo_status rondo_shm_open(struct rondo_shm *shm, const struct rondo_shm_name *name);
+/** Map all of the segment that a valid name is in. */
+rondo_status rondo_shm_open_segment(struct rondo_shm *shm, const struct rondo_shm_name *name);
 /** Offer a memfd over a socket from now on (shm->name changes), for peers that cannot open it through /proc.
  */
 rondo_status rondo_shm_serve(struct rondo_shm *shm);

@@ -9,6 +9,7 @@
 #include "call/choose.h"
 #include "call/plan_impl.h"
 #include "comm/backend.h"
+#include "comm/links.h"
 
 enum { PREMUL_OP = RONDO_NUM_OPS };
 
@@ -104,6 +105,15 @@ static int is_past_caches(const struct rondo_ctx *ctx, const struct rondo_task *
     return least > 0 && rondo_task_bytes(t) / (size_t)(block ? ctx->job.nranks : 1) >= least;
 }
 
+/* Get the slots of the run's conns. A sender without them has no credit: so the run begins at once, and a
+ * rank waits for no peer that it does not need. */
+static int conns_ready(struct rondo_run *run, rondo_status *status)
+{
+    struct rondo_ctx *ctx = run->ready_ctx;
+    *status = rondo_links_wire(ctx, (int)run->work.channel, (enum rondo_algo)run->work.algo);
+    return *status == RONDO_SUCCESS ? 1 : *status == RONDO_IN_PROGRESS ? 2 : -1;
+}
+
 static void fill_work(struct rondo_ctx *ctx, struct rondo_run *run, const struct rondo_task *t,
                       const struct rondo_choice *choice, int channel)
 {
@@ -126,6 +136,10 @@ static void fill_work(struct rondo_ctx *ctx, struct rondo_run *run, const struct
     run->schedule = rondo_schedule_find((enum rondo_coll)w->coll, (enum rondo_algo)w->algo);
     rondo_seat_of(&ctx->wiring.layout, channel, (enum rondo_algo)w->algo, (enum rondo_coll)w->coll, t->root,
                   &w->seat);
+    if (!rondo_links_wired(ctx, channel, (enum rondo_algo)w->algo)) {
+        run->ready = conns_ready;
+        run->ready_ctx = ctx;
+    }
     w->stream = is_past_caches(ctx, t);
     run->only_sends = only_sends(run);
     rondo_plan_cut(ctx, w, t, run->schedule->map, channel, choice->nchannels);

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/param.h"
+#include "coll/algo.h"
 #include "coll/doubling.h"
 #include "comm/layout_fill.h"
 
@@ -86,6 +87,7 @@ rondo_status rondo_links_offer(struct rondo_ctx *ctx, struct rondo_connect *reco
     int nchannels = layout->nchannels, most = rondo_links_max(layout, nchannels);
     RONDO_TRY(RONDO_NEW_ARRAY(ctx->wiring.links, most, "the connections"));
     RONDO_TRY(RONDO_NEW_ARRAY(ctx->wiring.ports, nchannels, "the ports"));
+    RONDO_TRY(RONDO_NEW_ARRAY(ctx->wiring.wired, nchannels, "the ports"));
     RONDO_TRY(expect(ctx));
     memset(records, 0, sizeof(*records) * (size_t)most);
     for (int c = 0; c < nchannels; c++) {
@@ -150,6 +152,81 @@ rondo_status rondo_links_connect(struct rondo_ctx *ctx,
         }
     }
     return *pending < 0 ? RONDO_SUCCESS : RONDO_IN_PROGRESS;
+}
+
+/* ---- slots: at the first call that needs them ---- */
+
+static struct rondo_link *link_of(struct rondo_conn *conn)
+{
+    return (struct rondo_link *)(void *)((char *)conn - offsetof(struct rondo_link, conn));
+}
+
+/* The ports [*begin, *end) that an algorithm with this seating uses. */
+static void ports_in(enum rondo_seating seating, int *begin, int *end)
+{
+    *begin = *end = 0;
+    if (seating == RONDO_SEATING_RING) {
+        *begin = RONDO_PORT_RING;
+        *end = RONDO_PORT_RING + 1;
+    } else if (seating == RONDO_SEATING_TREE) {
+        *begin = RONDO_PORT_PARENT;
+        *end = RONDO_PORT_PEER;
+    } else if (seating == RONDO_SEATING_DIMS) {
+        *begin = RONDO_PORT_DIM;
+        *end = RONDO_NUM_PORTS;
+    }
+}
+
+/* Apply fn to the links of a channel that an algorithm uses, also after RONDO_IN_PROGRESS: a rank that waits
+ * for its receiver must have told its sender. */
+static rondo_status each_link(struct rondo_ctx *ctx, int channel, enum rondo_seating seating,
+                              rondo_status (*fn)(struct rondo_net *net, struct rondo_link *link))
+{
+    struct rondo_ports *ports = &ctx->wiring.ports[channel];
+    rondo_status pending = RONDO_SUCCESS;
+    int begin, end;
+    ports_in(seating, &begin, &end);
+    for (int i = 2 * begin; i < 2 * end; i++) {
+        struct rondo_conn *conn = i & 1 ? ports->send[i / 2] : ports->recv[i / 2];
+        rondo_status status = conn == NULL ? RONDO_SUCCESS : fn(&ctx->wiring.net, link_of(conn));
+        if (status != RONDO_SUCCESS && status != RONDO_IN_PROGRESS) {
+            return status;
+        }
+        pending = status == RONDO_IN_PROGRESS ? status : pending;
+    }
+    return pending;
+}
+
+static rondo_status is_wired(struct rondo_net *net, struct rondo_link *link)
+{
+    (void)net;
+    return link->unwired ? RONDO_IN_PROGRESS : RONDO_SUCCESS;
+}
+
+static rondo_status wire_or_look(struct rondo_ctx *ctx, int channel, enum rondo_algo algo,
+                                 rondo_status (*fn)(struct rondo_net *net, struct rondo_link *link))
+{
+    enum rondo_seating seating = rondo_algo_seating(algo);
+    uint8_t bit = (uint8_t)(1u << seating);
+    rondo_status status;
+    if (ctx->wiring.wired == NULL || (ctx->wiring.wired[channel] & bit)) {
+        return RONDO_SUCCESS;
+    }
+    status = each_link(ctx, channel, seating, fn);
+    if (status == RONDO_SUCCESS) {
+        ctx->wiring.wired[channel] |= bit;
+    }
+    return status;
+}
+
+int rondo_links_wired(struct rondo_ctx *ctx, int channel, enum rondo_algo algo)
+{
+    return wire_or_look(ctx, channel, algo, is_wired) == RONDO_SUCCESS;
+}
+
+rondo_status rondo_links_wire(struct rondo_ctx *ctx, int channel, enum rondo_algo algo)
+{
+    return wire_or_look(ctx, channel, algo, rondo_link_wire);
 }
 
 void rondo_links_close(struct rondo_ctx *ctx)

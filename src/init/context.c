@@ -124,6 +124,7 @@ static void free_links(struct rondo_ctx *ctx)
     rondo_free(ctx->wiring.p2p);
     rondo_free(ctx->wiring.links);
     rondo_free(ctx->wiring.ports);
+    rondo_free(ctx->wiring.wired);
 }
 
 void rondo_ctx_free(struct rondo_ctx *ctx)

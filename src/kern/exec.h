@@ -74,8 +74,8 @@ struct rondo_run {
     struct rondo_shot shot;
     struct rondo_run *next; /* in the lane */
     int *open;              /* counts the plan's unfinished runs */
-    /* Lazy connections: called before the first step until it returns 1. 0: not yet, -1: *status is an error.
-     * NULL: the run starts at once. */
+    /* Connections that are made at first use: called before each progress of the run until it returns 1.
+     * 0: the run cannot start yet; 2: it can, call again; -1: *status is an error. NULL: nothing to do. */
     int (*ready)(struct rondo_run *run, rondo_status *status);
     void *ready_arg, *ready_ctx;
 };

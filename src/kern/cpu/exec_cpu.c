@@ -1,6 +1,7 @@
 /* The CPU executor: advances any run that has data and credit, one slice at a time. It never blocks. */
 #include "kern/cpu/exec_cpu.h"
 
+#include <pthread.h>
 #include <stdio.h>
 
 #include "base/mem.h"
@@ -39,6 +40,31 @@ void rondo_run_begin(struct rondo_run *run)
     rondo_shot_begin(run);
 }
 
+/* ---- tiles: scratch memory of a thread, for all its executors ---- */
+
+static pthread_once_t tiles_once = PTHREAD_ONCE_INIT;
+static pthread_key_t tiles_key;
+static __thread uint8_t (*tiles)[RONDO_TILE_BYTES];
+
+static void tiles_free(void *memory)
+{
+    rondo_free(memory);
+    tiles = NULL;
+}
+
+static void tiles_begin(void) { (void)pthread_key_create(&tiles_key, tiles_free); }
+
+static rondo_status tiles_get(struct rondo_exec *exec)
+{
+    if (RONDO_UNLIKELY(tiles == NULL)) {
+        pthread_once(&tiles_once, tiles_begin);
+        RONDO_TRY(RONDO_NEW_ARRAY(tiles, RONDO_MAX_SOURCES + 1, "the tiles of a thread"));
+        (void)pthread_setspecific(tiles_key, tiles); /* frees them when the thread ends */
+    }
+    exec->tile = tiles;
+    return RONDO_SUCCESS;
+}
+
 static rondo_status exec_cpu_open(struct rondo_exec **exec_out, int nlanes, int max_sources,
                                   const struct rondo_exec_owner *owner)
 {
@@ -52,7 +78,6 @@ static rondo_status exec_cpu_open(struct rondo_exec **exec_out, int nlanes, int 
     RONDO_TRY_GOTO(RONDO_NEW_ARRAY(exec->active, nlanes, "the executor's lanes"), fail);
     RONDO_TRY_GOTO(RONDO_NEW_ARRAY(exec->sources, max_sources, "the executor's sources"), fail);
     RONDO_TRY_GOTO(RONDO_NEW_ARRAY(exec->targets, max_sources, "the executor's targets"), fail);
-    RONDO_TRY_GOTO(RONDO_NEW_ARRAY(exec->tile, RONDO_MAX_SOURCES + 1, "the executor's tiles"), fail);
     *exec_out = exec;
     return RONDO_SUCCESS;
 fail:
@@ -65,7 +90,6 @@ static void exec_cpu_close(struct rondo_exec *exec)
     if (exec == NULL) {
         return;
     }
-    rondo_free(exec->tile);
     rondo_free(exec->targets);
     rondo_free(exec->sources);
     rondo_free(exec->active);
@@ -493,10 +517,10 @@ static int advance_run(struct rondo_exec *exec, struct rondo_run *run, rondo_sta
     }
     if (RONDO_UNLIKELY(run->ready != NULL)) {
         int ready = run->ready(run, status);
-        if (ready != 1) {
+        if (ready < 1) {
             return ready;
         }
-        run->ready = NULL;
+        run->ready = ready == 1 ? NULL : run->ready;
     }
     for (int f = 0; f < (int)run->nflows; f++) {
         int flow = advance_flow(exec, run, f, status, moved);
@@ -516,7 +540,8 @@ static int exec_cpu_publish(struct rondo_exec *exec, struct rondo_run *run)
 
 static rondo_status exec_cpu_progress(struct rondo_exec *exec, int *moved)
 {
-    rondo_status status = RONDO_SUCCESS;
+    rondo_status status;
+    RONDO_TRY(exec->nactive > 0 ? tiles_get(exec) : RONDO_SUCCESS);
     for (int i = 0; i < exec->nactive;) {
         struct rondo_lane *lane = &exec->lane[exec->active[i]];
         while (lane->first != NULL) {
@@ -596,7 +621,7 @@ static int exec_cpu_describe(struct rondo_exec *exec, char *text, size_t size, i
         if (run == NULL) {
             continue;
         }
-        if (run->ready != NULL) {
+        if (run->ready != NULL && !run->flow[0].entered) {
             *peer = run->work.seat.root;
             return snprintf(text, size, "rank %d to make its side of the connection", *peer);
         }

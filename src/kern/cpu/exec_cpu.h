@@ -23,7 +23,7 @@ struct rondo_exec {
     uint8_t **targets;    /* direct access: the same */
     int max_sources;
     int looks; /* how often to look at a mailbox word again before the step counts as blocked */
-    uint8_t (*tile)[RONDO_TILE_BYTES]; /* RONDO_MAX_SOURCES + 1 of them */
+    uint8_t (*tile)[RONDO_TILE_BYTES]; /* the calling thread's: RONDO_MAX_SOURCES + 1 of them */
 };
 
 /* Steps return 1: passed, 0: blocked, -1: *status is an error. */

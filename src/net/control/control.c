@@ -7,14 +7,21 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/pool.h"
 
 /* How long to wait for a reason's text: its writer copies 512 bytes, unless it is dead or stopped. */
 enum { TEXT_WAIT_NS = 20 * 1000 * 1000 };
 
+/* Bytes before the inboxes: what every communicator uses. */
+static size_t first_bytes(const struct rondo_control_config *config)
+{
+    return sizeof(struct rondo_control_head) + sizeof(struct rondo_control_reason) +
+           sizeof(struct rondo_control_block) * (size_t)config->nlocal;
+}
+
 static size_t control_bytes(const struct rondo_control_config *config)
 {
-    size_t bytes = sizeof(struct rondo_control_head) + sizeof(struct rondo_control_reason) +
-                   sizeof(struct rondo_control_block) * (size_t)config->nlocal;
+    size_t bytes = first_bytes(config) + sizeof(struct rondo_control_box) * (size_t)config->nlocal;
     return bytes + (config->nlocal > 1 && config->mailbox_capacity > 0
                         ? rondo_mailbox_bytes(config->mailbox_capacity, config->nlocal)
                         : 0);
@@ -93,8 +100,9 @@ static void control_place(struct rondo_control *control, const struct rondo_cont
     control->reason = (struct rondo_control_reason *)(control->head + 1);
     control->blocks = (struct rondo_control_block *)(control->reason + 1);
     control->own = &control->blocks[control->local_rank];
+    control->boxes = (struct rondo_control_box *)(control->blocks + control->nlocal);
     if (control->nlocal > 1 && config->mailbox_capacity > 0) {
-        control->mailbox.places = (uint8_t *)(control->blocks + control->nlocal);
+        control->mailbox.places = (uint8_t *)(control->boxes + control->nlocal);
         control->mailbox.stride = rondo_mailbox_stride(config->mailbox_capacity);
         control->mailbox.capacity = config->mailbox_capacity;
         control->mailbox.index = control->local_rank;
@@ -115,21 +123,18 @@ rondo_status rondo_control_create(struct rondo_control **control_out,
                                   const struct rondo_control_config *config, struct rondo_shm_name *name)
 {
     struct rondo_control *control;
-    size_t bytes = control_bytes(config);
+    size_t bytes = control_bytes(config),
+           reserved = config->shm_mode == RONDO_SHM_MODE_FILE ? bytes : first_bytes(config);
     rondo_status status;
     RONDO_TRY(control_new(&control, config));
-    RONDO_TRY_GOTO(rondo_shm_create(&control->shm, bytes, config->shm_mode), fail);
-    control->shm.use = RONDO_SHM_FOR_CONTROL;
-    RONDO_TRY_GOTO(rondo_shm_reserve(&control->shm, 0, bytes), fail_unlink);
+    RONDO_TRY_GOTO(rondo_pool_take(&control->shm, bytes, reserved, config->shm_mode, RONDO_SHM_FOR_CONTROL),
+                   fail);
     control_place(control, config);
     control->head->comm_hash = config->comm_hash;
     control->head->bytes = bytes;
     control->head->version = RONDO_CONTROL_VERSION;
     control->head->nlocal = config->nlocal;
     control->head->magic = RONDO_CONTROL_MAGIC;
-    for (int i = 0; i < config->nlocal; i++) {
-        rondo_box_init(&control->blocks[i].box);
-    }
     control_announce(control);
     RONDO_INFO(RONDO_SUBSYS_CONTROL,
                "%s: control segment of %zu bytes for %d ranks, mailbox of %zu bytes a rank", control->name,
@@ -137,8 +142,6 @@ rondo_status rondo_control_create(struct rondo_control **control_out,
     *name = control->shm.name;
     *control_out = control;
     return RONDO_SUCCESS;
-fail_unlink:
-    rondo_shm_unlink(&control->shm);
 fail:
     control_free(control);
     return status;

@@ -2,11 +2,12 @@
  * Inside the control plane: the segment's layout, and what the folder's files share. Of other files only
  * bootstrap_control.c includes this.
  *
- *   head | reason | block of local rank 0 | block 1 | ... | mailbox
+ *   head | reason | block of local rank 0 | block 1 | ... | inbox of local rank 0 | inbox 1 | ... | mailbox
  *
- * Lines of different writers are RONDO_CTRL_ALIGN apart. A segment takes 128 (head) + 640 (reason) bytes,
- * 18,816 for each local rank, and the mailbox. Readers check what a peer wrote before it bounds a copy or an
- * index, and no reader waits for a writer without a limit.
+ * Lines of different writers are RONDO_CTRL_ALIGN apart. A segment takes 128 (head) + 640 (reason) bytes and
+ * 1,280 for each local rank; its inboxes of 17,536 bytes and its mailbox take pages when they are used, but
+ * in a file all is reserved at once, because /dev/shm may be small. Readers check what a peer wrote before it
+ * bounds a copy or an index, and no reader waits for a writer without a limit.
  */
 #ifndef RONDO_NET_CONTROL_CONTROL_IMPL_H
 #define RONDO_NET_CONTROL_CONTROL_IMPL_H
@@ -67,7 +68,8 @@ struct rondo_control_line {
     _Atomic uint64_t word[sizeof(struct rondo_call) / 8];
 } RONDO_ALIGNED(RONDO_CACHE_LINE);
 
-/* A cell's word: position << 16, owner (sender's local rank) << 2, state. Owner and position change in one
+/* A cell's word: lap << 16, owner (sender's local rank) << 2, state. The lap is the position of the cell's
+ * message divided by the number of cells, so fresh memory is an empty inbox. Owner and lap change in one
  * step, so that the receiver can tell when the owner of a reserved cell is dead. */
 enum { RONDO_CELL_FREE, RONDO_CELL_RESERVED, RONDO_CELL_FULL, RONDO_CELL_POISONED };
 
@@ -87,13 +89,13 @@ struct rondo_control_block {
     struct rondo_control_life life;
     struct rondo_control_calls calls;
     struct rondo_control_line ring[RONDO_CALL_RING];
-    struct rondo_control_box box;
 };
 
 _Static_assert(sizeof(struct rondo_call) == 64, "a call is one cache line");
 _Static_assert(sizeof(struct rondo_control_head) == 128 && sizeof(struct rondo_control_reason) == 640,
                "documented sizes");
-_Static_assert(sizeof(struct rondo_control_block) == 18816, "documented size");
+_Static_assert(sizeof(struct rondo_control_block) == 1280 && sizeof(struct rondo_control_box) == 17536,
+               "documented sizes");
 
 /* A message taken out of the inbox that nobody has asked for yet. */
 struct rondo_parked {
@@ -135,6 +137,7 @@ struct rondo_control {
     struct rondo_control_head *head;
     struct rondo_control_reason *reason;
     struct rondo_control_block *blocks, *own;
+    struct rondo_control_box *boxes;
     struct rondo_mailbox mailbox;
     struct rondo_control_inbox inbox;
     _Atomic int64_t looked_ns;         /* last look for deaths by a waiting thread */
@@ -161,8 +164,6 @@ void rondo_control_look(struct rondo_control *control);
 
 void rondo_inbox_init(struct rondo_control_inbox *inbox);
 void rondo_inbox_clear(struct rondo_control_inbox *inbox);
-/** Give the cells of a fresh box their positions. */
-void rondo_box_init(struct rondo_control_box *box);
 /** Park what is in the inbox, so that senders find room; nothing when another thread holds the lock. */
 rondo_status rondo_msg_drain(struct rondo_control *control, int *moved);
 /** Was this tag forgotten? Call it with the inbox's lock held. */

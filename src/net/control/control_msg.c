@@ -18,21 +18,16 @@
 
 #define STUCK_NS (5 * INT64_C(1000000000))
 
+static uint64_t lap_of(uint64_t position) { return position / RONDO_MSG_CELLS; }
+
 static uint64_t cell_word(uint64_t position, int owner, unsigned state)
 {
-    return position << 16 | (uint64_t)owner << 2 | state;
+    return lap_of(position) << 16 | (uint64_t)owner << 2 | state;
 }
 
 static unsigned word_state(uint64_t word) { return word & 3; }
-static uint64_t word_position(uint64_t word) { return word >> 16; }
+static uint64_t word_lap(uint64_t word) { return word >> 16; }
 static int word_owner(uint64_t word) { return (int)(word >> 2 & 0x3fff); }
-
-void rondo_box_init(struct rondo_control_box *box)
-{
-    for (uint64_t i = 0; i < RONDO_MSG_CELLS; i++) {
-        atomic_store_explicit(&box->cell[i].word, cell_word(i, 0, RONDO_CELL_FREE), memory_order_relaxed);
-    }
-}
 
 void rondo_inbox_init(struct rondo_control_inbox *inbox)
 {
@@ -71,11 +66,11 @@ static struct rondo_control_cell *box_reserve(struct rondo_control_box *box, int
         struct rondo_control_cell *cell = &box->cell[tail % RONDO_MSG_CELLS];
         uint64_t word = atomic_load_explicit(&cell->word, memory_order_acquire);
         int mine = 0;
-        if (word_state(word) == RONDO_CELL_FREE && word_position(word) == tail) {
+        if (word_state(word) == RONDO_CELL_FREE && word_lap(word) == lap_of(tail)) {
             mine = atomic_compare_exchange_strong_explicit(&cell->word, &word,
                                                            cell_word(tail, owner, RONDO_CELL_RESERVED),
                                                            memory_order_acq_rel, memory_order_acquire);
-        } else if (word_state(word) != RONDO_CELL_POISONED && word_position(word) < tail) {
+        } else if (word_state(word) != RONDO_CELL_POISONED && word_lap(word) < lap_of(tail)) {
             return NULL;
         }
         /* The cell is taken, by this sender or another, or poisoned: move the tail, unless somebody has. */
@@ -111,7 +106,7 @@ rondo_status rondo_control_send(struct rondo_control *control, int rank, uint64_
                                 rank, control->blocks[local].life.pid, RONDO_HOST_LEN - 1,
                                 control->peers[rank].host, state == RONDO_RANK_LEFT ? "left" : "exited");
     }
-    cell = box_reserve(&control->blocks[local].box, control->local_rank, &position);
+    cell = box_reserve(&control->boxes[local], control->local_rank, &position);
     if (cell == NULL) {
         return RONDO_IN_PROGRESS;
     }
@@ -163,13 +158,14 @@ static struct rondo_control_cell *box_first(struct rondo_control *control, int *
 {
     struct rondo_control_inbox *inbox = &control->inbox;
     for (int tries = 0; tries < 2 * RONDO_MSG_CELLS; tries++) {
-        struct rondo_control_cell *cell = &control->own->box.cell[inbox->head % RONDO_MSG_CELLS];
+        struct rondo_control_cell *cell =
+            &control->boxes[control->local_rank].cell[inbox->head % RONDO_MSG_CELLS];
         uint64_t word = atomic_load_explicit(&cell->word, memory_order_acquire);
         if (word_state(word) == RONDO_CELL_POISONED) {
             inbox->head++;
             continue;
         }
-        if (word_position(word) != inbox->head || word_state(word) == RONDO_CELL_FREE) {
+        if (word_lap(word) != lap_of(inbox->head) || word_state(word) == RONDO_CELL_FREE) {
             return NULL;
         }
         if (word_state(word) == RONDO_CELL_FULL) {

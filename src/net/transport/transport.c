@@ -201,6 +201,15 @@ rondo_status rondo_link_connect_lazy(struct rondo_net *net, struct rondo_link *l
     return RONDO_SUCCESS;
 }
 
+rondo_status rondo_link_wire(struct rondo_net *net, struct rondo_link *link)
+{
+    if (link->unwired) {
+        RONDO_TRY(link->transport->wire(state_of(net, link), link));
+        link->unwired = 0;
+    }
+    return RONDO_SUCCESS;
+}
+
 void rondo_link_close(struct rondo_net *net, struct rondo_link *link)
 {
     if (link->transport != NULL) {
@@ -386,7 +395,7 @@ static void hello_send(struct rondo_link *link)
     }
     /* Pairs with the release in hello_receive(). */
     if (__atomic_load_n(&link->head->head, __ATOMIC_ACQUIRE) >= conn->step) {
-        conn->seen = conn->step;
+        conn->seen = link->unwired ? conn->seen : conn->step;
         link->hello = RONDO_HELLO_PASSED;
     }
 }

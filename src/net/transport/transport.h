@@ -63,7 +63,8 @@ struct rondo_link {
     struct rondo_conn_tail *tail; /* the conn's, for access by this process; NULL: in device memory */
     struct rondo_conn_head *head;
     int connected;
-    int hello; /* enum rondo_hello_stage */
+    int unwired; /* connected, but the slots are not there yet (rondo_link_wire) */
+    int hello;   /* enum rondo_hello_stage */
 };
 
 struct rondo_transport {
@@ -91,6 +92,9 @@ struct rondo_transport {
     /* Connect a lazy p2p link. RONDO_IN_PROGRESS until both ends have asked. Called from the ready
      * function of a run; uses no MPI. */
     rondo_status (*connect_lazy)(void *state, struct rondo_link *link);
+    /* Get the slots of an unwired link. RONDO_IN_PROGRESS: the other end has not asked for them yet. Called
+     * as connect_lazy is. NULL: connect leaves no link unwired. */
+    rondo_status (*wire)(void *state, struct rondo_link *link);
     void (*disconnect)(void *state, struct rondo_link *link);
     /* Do now what lazy links need names for; see rondo_net_connect_all. */
     rondo_status (*connect_all)(void *state);
@@ -231,6 +235,9 @@ rondo_status rondo_link_connect(struct rondo_net *net, struct rondo_link *link,
  * until it no longer returns RONDO_IN_PROGRESS. Once per peer and direction. */
 rondo_status rondo_link_lazy(struct rondo_net *net, struct rondo_link *link, int peer, int is_send);
 rondo_status rondo_link_connect_lazy(struct rondo_net *net, struct rondo_link *link);
+/** Get the slots of a connected link that has none yet, at the first call that uses it: until then its sender
+ * has no credit. @return RONDO_IN_PROGRESS: a sender calls again, its receiver must call too. */
+rondo_status rondo_link_wire(struct rondo_net *net, struct rondo_link *link);
 /**
  * Every conn passes one empty slot each way before creation ends. A pair whose memory is not really shared,
  * or whose other end never came, is thus reported at creation, not in the first collective.

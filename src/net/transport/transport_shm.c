@@ -1,22 +1,25 @@
 /*
- * The shm transport. Each rank has one sparse arena a communicator. The owner reserves pages when it offers
- * them, so they lie on the NUMA node of the rank that polls them:
+ * The shm transport. Each rank has one arena a communicator, a part of its pool (base/pool.h):
  *
- *   header | ready words | lazy heads | lazy tails || lines      || lazy slots | slots
- *            one word or line for each local rank     one a link    one area     one area for
- *                                                   (head/tail)    a rank       each receive link
- *            reserved by the arena's owner            reserved      reserved by the conn
- *            at creation                              by the page
+ *   header | lazy heads | lazy tails | lines      || lazy slots | slots
+ *            one line for each local rank  one a link  one area    one area for
+ *                                        (head/tail)   a rank      each receive link
+ *            reserved by the arena's owner
+ *            at creation            by the page    only with a GPU or RONDO_SHM_MODE=file
+ *
+ * A receive link's slots are a part of their own, which the receiver takes when the first call needs the link
+ * (rondo_link_wire). It writes where they are into the sender's head line. Thus a communicator that moves
+ * little takes little memory, and the pages lie on the NUMA node of the rank that polls them. With a GPU,
+ * which maps the arena once, and with RONDO_SHM_MODE=file, where every part is a file, the slots lie in the
+ * arena: a link's are reserved when it is offered, a lazy link's at its first use.
  *
  * Lazy links need no record. The sender's head lies in its own arena at the receiver's index; the receiver's
- * tail and slots lie in its own arena at the sender's index. The receiver's ready word says that the slots
- * are reserved.
+ * tail lies in its own arena at the sender's index.
  *
- * Reserved are a page of header, a line of 128 bytes for each link, and for each receive link 8 slots of each
- * of its protocols (defaults: Simple 512 KiB, LL 64 KiB, LL128 128 KiB), rounded up to pages. A lazy receive
- * link reserves 512 KiB (between GPUs of a node the LL buffer too, unless RONDO_P2P_LL_THRESHOLD is 0). A
- * rank without local peers reserves nothing. An arena takes one file descriptor; with RONDO_SHM_MODE=socket,
- * until creation is complete, one more for each segment and two a process.
+ * Reserved are a page of header and lines of 128 bytes: one for each link, two for each local rank. A receive
+ * link's slots are 8 of each of its protocols (defaults: Simple 512 KiB, LL 64 KiB, LL128 128 KiB), rounded
+ * up to pages; a lazy one's are Simple only (between GPUs of a node LL too, unless RONDO_P2P_LL_THRESHOLD is
+ * 0). A rank without local peers reserves nothing.
  */
 #include "net/transport/transport.h"
 
@@ -27,9 +30,12 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/param.h"
+#include "base/pool.h"
+#include "base/wait.h"
+#include "net/control/control.h"
 #include "net/transport/pinned.h"
 
-enum { SHM_MAGIC = 0x72646172, SHM_VERSION = 1, SHM_HUGE_PAGE = 2 << 20 };
+enum { SHM_MAGIC = 0x72646172, SHM_VERSION = 1, SHM_HUGE_PAGE = 2 << 20, LEFT_NS = 1000000000 };
 
 struct shm_header {
     uint32_t magic, version;
@@ -40,11 +46,20 @@ struct shm_header {
     uint32_t slot_bytes[RONDO_NUM_PROTOS];
 };
 
+/* A sender's line: its head, and where the receiver has put the link's slots. */
+struct shm_line {
+    uint64_t head;
+    uint32_t ready, reserved; /* ready 1: the rest is written */
+    uint64_t at;              /* offset in the receiver's arena; 0: they are a part of their own */
+    struct rondo_shm_name part;
+};
+_Static_assert(sizeof(struct shm_line) <= RONDO_CTRL_ALIGN, "a line holds it");
+
 /* The content of a connect record. Offsets from the start of the offering rank's arena. */
 struct shm_record {
     uint64_t nonce;
     uint64_t line;               /* head of a sender, tail of a receiver */
-    uint64_t slots, slots_bytes; /* of a receiver; 0 for a sender */
+    uint64_t slots, slots_bytes; /* of a receiver that has them already, else 0 */
     uint32_t protos;
     uint32_t slot_bytes[RONDO_NUM_PROTOS];
 };
@@ -65,21 +80,25 @@ struct shm_map {
 
 struct shm_link {
     size_t line, slots, slots_bytes; /* in our arena */
+    struct rondo_shm part;           /* or the slots' own part, this rank's or the receiver's */
+    int64_t failed_ns;               /* when it could first not be opened */
 };
 
-enum { LAZY_SEND_USED = 1, LAZY_RECV_USED = 2, LAZY_RESERVED = 4 };
+enum { LAZY_SEND_USED = 1, LAZY_RECV_USED = 2 };
 
 struct shm {
     struct rondo_net *net;
     struct rondo_shm arena; /* base NULL: not made yet */
     struct shm_map *map;    /* by local rank */
     uint8_t *lazy;          /* bits LAZY_, by local rank */
+    int whole;              /* all slots lie in the arena */
     char via[16];           /* "SHM/memfd" */
     size_t page, max_links,
         conn_bytes; /* conn_bytes: slots of a receive link with all protocols, whole pages */
-    size_t heads, tails, lines, lazy_slots, slots; /* offsets; lines and slots begin on a page */
+    size_t heads, tails, lines, lazy_slots, slots; /* offsets; slots begin on a page */
     size_t lazy_bytes;                             /* slots of one lazy link, whole pages */
     size_t nlines, slots_end;                      /* lines given out; end of the slots given out */
+    size_t lines_end;                              /* of the pages that are reserved for lines */
     size_t reserved;
     struct rondo_pinned pinned; /* parts of this and other arenas that a GPU uses */
 };
@@ -123,14 +142,14 @@ static size_t arena_layout(struct shm *shm)
 {
     size_t nlocal = (size_t)shm->net->nlocal;
 
-    shm->heads = rondo_round_up(sizeof(struct shm_header) + nlocal * sizeof(uint32_t), RONDO_CTRL_ALIGN);
+    shm->heads = rondo_round_up(sizeof(struct shm_header), RONDO_CTRL_ALIGN);
     shm->tails = shm->heads + nlocal * RONDO_CTRL_ALIGN;
-    shm->lines = rondo_round_up(shm->tails + nlocal * RONDO_CTRL_ALIGN, shm->page);
+    shm->lines = shm->tails + nlocal * RONDO_CTRL_ALIGN;
     shm->lazy_bytes = rondo_round_up(
         rondo_net_slots_bytes(shm->net, 1u << RONDO_PROTO_SIMPLE | shm->net->lazy_protos), shm->page);
     shm->conn_bytes = rondo_round_up(rondo_net_slots_bytes(shm->net, (1u << RONDO_NUM_PROTOS) - 1),
                                      shm->page);
-    size_t slots_bytes = nlocal * shm->lazy_bytes + shm->max_links * shm->conn_bytes;
+    size_t slots_bytes = shm->whole ? nlocal * shm->lazy_bytes + shm->max_links * shm->conn_bytes : 0;
     shm->lazy_slots = rondo_round_up(shm->lines + shm->max_links * RONDO_CTRL_ALIGN,
                                      slots_bytes >= SHM_HUGE_PAGE ? SHM_HUGE_PAGE : shm->page);
     shm->slots = shm->lazy_slots + nlocal * shm->lazy_bytes;
@@ -147,14 +166,14 @@ static rondo_status arena_make(struct shm *shm)
     struct shm_header header = {
         .magic = SHM_MAGIC, .version = SHM_VERSION, .rank = net->rank, .nlocal = net->nlocal
     };
-    rondo_status status;
 
     if (shm->arena.base != NULL) {
         return RONDO_SUCCESS;
     }
     RONDO_TRY(rondo_random(&header.nonce, sizeof(header.nonce)));
-    RONDO_TRY(rondo_shm_create(&shm->arena, arena_layout(shm), net->shm_mode));
-    RONDO_TRY_GOTO(arena_reserve(shm, 0, shm->lines), fail);
+    RONDO_TRY(
+        rondo_pool_take(&shm->arena, arena_layout(shm), shm->lines, net->shm_mode, RONDO_SHM_FOR_BUFFERS));
+    shm->reserved = shm->lines_end = rondo_round_up(shm->lines, shm->page);
     header.bytes = shm->arena.size;
     header.lazy_slots = shm->lazy_slots;
     memcpy(header.slot_bytes, net->slot_bytes, sizeof(header.slot_bytes));
@@ -170,9 +189,6 @@ static rondo_status arena_make(struct shm *shm)
         rondo_shm_unlink(&shm->arena);
     }
     return RONDO_SUCCESS;
-fail:
-    arena_drop(shm);
-    return status;
 }
 
 static void shm_close(void *state)
@@ -206,6 +222,7 @@ static rondo_status shm_open_arena(struct rondo_net *net, void **state, int max_
     shm->net = net;
     shm->pinned.device = net->device;
     shm->page = (size_t)sysconf(_SC_PAGESIZE);
+    shm->whole = net->device != NULL || net->shm_mode == RONDO_SHM_MODE_FILE;
     shm->max_links = (size_t)max_links;
     RONDO_TRY_GOTO(RONDO_NEW_ARRAY(shm->map, net->nlocal, "maps of local ranks"), fail);
     RONDO_TRY_GOTO(RONDO_NEW_ARRAY(shm->lazy, net->nlocal, "lazy links of local ranks"), fail);
@@ -226,7 +243,7 @@ static rondo_status map_check(struct shm *shm, int peer, struct shm_map *map)
 {
     const struct rondo_net *net = shm->net;
     struct shm_header header;
-    size_t lazy = (size_t)net->nlocal * shm->lazy_bytes;
+    size_t lazy = shm->whole ? (size_t)net->nlocal * shm->lazy_bytes : 0;
 
     if (map->shm.size >= shm->lines) {
         memcpy(&header, map->shm.base, sizeof(header));
@@ -288,8 +305,9 @@ static rondo_status take_line(struct shm *shm, size_t *line)
         return rondo_fail(RONDO_INTERNAL_ERROR, "rank %d offers more than the %zu links that it announced",
                           shm->net->rank, shm->max_links);
     }
-    if (offset % shm->page == 0) {
-        RONDO_TRY(arena_reserve(shm, offset, shm->page));
+    if (offset + RONDO_CTRL_ALIGN > shm->lines_end) {
+        RONDO_TRY(arena_reserve(shm, shm->lines_end, shm->page));
+        shm->lines_end += shm->page;
     }
     shm->nlines++;
     *line = offset;
@@ -326,7 +344,7 @@ static rondo_status shm_offer(void *state, struct rondo_link *link, struct rondo
     link->state = own; /* disconnect frees it, also when a later step fails */
     RONDO_TRY(arena_make(shm));
     RONDO_TRY(take_line(shm, &own->line));
-    if (!link->is_send) {
+    if (!link->is_send && shm->whole) {
         rondo_status status = take_slots(shm, rondo_net_slots_bytes(net, link->protos), own);
         if (status != RONDO_SUCCESS) {
             shm->nlines--;
@@ -341,28 +359,37 @@ static rondo_status shm_offer(void *state, struct rondo_link *link, struct rondo
     return RONDO_SUCCESS;
 }
 
-/* The words and slots of a conn, from either end: pointers into this process's mappings. */
+/* The words and slots of a conn, from either end: pointers into this process's mappings. slots NULL: not yet
+ * known. */
 struct shm_place {
     uint8_t *slots, *tail, *head;
 };
 
-static rondo_status conn_fill(struct shm *shm, struct rondo_link *link, struct shm_place place)
+static rondo_status conn_slots(struct shm *shm, struct rondo_link *link, uint8_t *slots)
 {
     struct rondo_conn *conn = &link->conn;
-    uint8_t *slots, *tail, *head;
 
-    RONDO_TRY(
-        rondo_pinned_map(&shm->pinned, place.slots, rondo_net_slots_bytes(shm->net, link->protos), &slots));
-    RONDO_TRY(rondo_pinned_map(&shm->pinned, place.tail, RONDO_CTRL_ALIGN, &tail));
-    RONDO_TRY(rondo_pinned_map(&shm->pinned, place.head, RONDO_CTRL_ALIGN, &head));
-    memset(conn, 0, sizeof(*conn));
+    RONDO_TRY(rondo_pinned_map(&shm->pinned, slots, rondo_net_slots_bytes(shm->net, link->protos), &slots));
     for (int p = 0; p < RONDO_NUM_PROTOS; p++) {
         if (link->protos >> p & 1) {
             conn->slots[p] = slots;
-            conn->slot_bytes[p] = shm->net->slot_bytes[p];
             slots += (size_t)RONDO_SLOTS * conn->slot_bytes[p];
         }
     }
+    return RONDO_SUCCESS;
+}
+
+/* What the sender of an unwired conn reads instead of its head: a receiver that is RONDO_SLOTS behind. */
+static struct rondo_conn_head no_credit = { .head = -(uint64_t)RONDO_SLOTS };
+
+static rondo_status conn_fill(struct shm *shm, struct rondo_link *link, struct shm_place place)
+{
+    struct rondo_conn *conn = &link->conn;
+    uint8_t *tail, *head;
+
+    RONDO_TRY(rondo_pinned_map(&shm->pinned, place.tail, RONDO_CTRL_ALIGN, &tail));
+    RONDO_TRY(rondo_pinned_map(&shm->pinned, place.head, RONDO_CTRL_ALIGN, &head));
+    memset(conn, 0, sizeof(*conn));
     conn->tail = (struct rondo_conn_tail *)tail;
     conn->head = (struct rondo_conn_head *)head;
     link->tail = (struct rondo_conn_tail *)place.tail;
@@ -370,7 +397,15 @@ static rondo_status conn_fill(struct shm *shm, struct rondo_link *link, struct s
     conn->peer = link->peer;
     conn->channel = link->channel;
     conn->via = shm->via;
-    return RONDO_SUCCESS;
+    for (int p = 0; p < RONDO_NUM_PROTOS; p++) {
+        conn->slot_bytes[p] = (link->protos >> p & 1) * shm->net->slot_bytes[p];
+    }
+    link->unwired = place.slots == NULL;
+    if (link->unwired && link->is_send) {
+        conn->head = &no_credit;
+        conn->seen = no_credit.head;
+    }
+    return place.slots != NULL ? conn_slots(shm, link, place.slots) : RONDO_SUCCESS;
 }
 
 static rondo_status shm_connect(void *state, struct rondo_link *link, const struct rondo_connect *record)
@@ -388,9 +423,9 @@ static rondo_status shm_connect(void *state, struct rondo_link *link, const stru
         same &= data.slot_bytes[p] == (link->protos >> p & 1) * net->slot_bytes[p];
     }
     same &= data.nonce == map->nonce && data.protos == link->protos &&
-            data.slots_bytes == (link->is_send ? rondo_net_slots_bytes(net, link->protos) : 0);
+            data.slots_bytes == (link->is_send && shm->whole ? rondo_net_slots_bytes(net, link->protos) : 0);
     if (!same || !rondo_net_inside(data.line, RONDO_CTRL_ALIGN, shm->lines, map->size) ||
-        (link->is_send && !rondo_net_inside(data.slots, data.slots_bytes, shm->lines, map->size))) {
+        (data.slots_bytes > 0 && !rondo_net_inside(data.slots, data.slots_bytes, shm->lines, map->size))) {
         return rondo_fail(
             RONDO_INTERNAL_ERROR,
             "rank %d refuses the record of rank %d (host %.*s) for channel %d: %s (line at %" PRIu64
@@ -400,64 +435,145 @@ static rondo_status shm_connect(void *state, struct rondo_link *link, const stru
             data.slots_bytes, data.slots, map->size);
     }
     uint8_t *mine = shm->arena.base;
-    return conn_fill(
-        shm, link,
-        link->is_send ? (struct shm_place){ map->base + data.slots, map->base + data.line, mine + own->line }
-                      : (struct shm_place){ mine + own->slots, mine + own->line, map->base + data.line });
+    struct shm_place place = { .tail = link->is_send ? map->base + data.line : mine + own->line,
+                               .head = link->is_send ? mine + own->line : map->base + data.line };
+    if (shm->whole) {
+        place.slots = link->is_send ? map->base + data.slots : mine + own->slots;
+    }
+    return conn_fill(shm, link, place);
 }
 
-static uint32_t *ready_word(uint8_t *base, int local)
+/* As receiver: tell the sender where the slots are. */
+static void tell(struct shm_line *line, const struct shm_link *own)
 {
-    return (uint32_t *)(base + sizeof(struct shm_header)) + local;
+    line->at = own->slots;
+    line->part = own->part.name;
+    __atomic_store_n(&line->ready, 1, __ATOMIC_RELEASE);
 }
 
-/* As receiver, reserve the slots for this sender, then publish the ready word. */
-static rondo_status lazy_receive(struct shm *shm, int local)
+/* The receiver's slots cannot be opened: has it left, or died? Then its control plane says so soon. */
+static int may_have_left(const struct rondo_net *net, struct shm_link *own, int peer, rondo_status status)
 {
-    if (shm->lazy[local] & LAZY_RESERVED) {
+    int64_t now = rondo_now_ns();
+    own->failed_ns = own->failed_ns != 0 ? own->failed_ns : now;
+    return status == RONDO_REMOTE_ERROR || now - own->failed_ns < LEFT_NS ||
+           (net->control != NULL && (rondo_control_aborted(net->control) ||
+                                     rondo_control_state_of(net->control, peer) != RONDO_RANK_ALIVE));
+}
+
+/* As sender: find the slots that the receiver told of. */
+static rondo_status slots_of(struct shm *shm, struct rondo_link *link, const struct shm_map *map,
+                             const struct shm_line *line, uint8_t **slots)
+{
+    const struct rondo_net *net = shm->net;
+    struct shm_link *own = link->state;
+    size_t bytes = rondo_net_slots_bytes(net, link->protos);
+    rondo_status status;
+
+    if (line->at != 0 && rondo_net_inside(line->at, bytes, shm->lines, map->size)) {
+        *slots = map->base + line->at;
         return RONDO_SUCCESS;
     }
-    RONDO_TRY(arena_reserve(shm, shm->lazy_slots + (size_t)local * shm->lazy_bytes, shm->lazy_bytes));
-    shm->lazy[local] |= LAZY_RESERVED;
-    __atomic_store_n(ready_word(shm->arena.base, local), 1, __ATOMIC_RELEASE);
+    status = rondo_shm_open(&own->part, &line->part);
+    if (status != RONDO_SUCCESS && may_have_left(net, own, link->peer, status)) {
+        return RONDO_IN_PROGRESS; /* whoever needs the receiver learns that by waiting */
+    }
+    if (status != RONDO_SUCCESS || own->part.size < bytes) {
+        return rondo_fail(status != RONDO_SUCCESS ? status : RONDO_INTERNAL_ERROR,
+                          "rank %d cannot use the buffers of rank %d (host %.*s) for channel %d: %s",
+                          net->rank, link->peer, RONDO_HOST_LEN, net->peers[link->peer].host, link->channel,
+                          status != RONDO_SUCCESS ? rondo_error_text() : "they are too small");
+    }
+    *slots = own->part.base;
     return RONDO_SUCCESS;
+}
+
+/* The receiver takes slots and tells the sender, who waits for that. */
+static rondo_status shm_wire(void *state, struct rondo_link *link)
+{
+    struct shm *shm = state;
+    struct shm_link *own = link->state;
+    struct shm_line *line = (struct shm_line *)link->head;
+    uint8_t *slots = NULL;
+
+    if (link->is_send) {
+        struct shm_map *map;
+        if (__atomic_load_n(&line->ready, __ATOMIC_ACQUIRE) == 0) { /* pairs with the release in tell() */
+            return RONDO_IN_PROGRESS;
+        }
+        RONDO_TRY(map_get(shm, link->peer, &map));
+        RONDO_TRY(slots_of(shm, link, map, line, &slots));
+        link->conn.head = link->head;
+        link->conn.seen = link->conn.step; /* the receiver has consumed what was posted, a hello or nothing */
+        return conn_slots(shm, link, slots);
+    }
+    size_t bytes = rondo_net_slots_bytes(shm->net, link->protos);
+    RONDO_TRY(rondo_pool_take(&own->part, bytes, bytes, shm->net->shm_mode, RONDO_SHM_FOR_BUFFERS));
+    shm->reserved += own->part.size;
+    RONDO_TRY(conn_slots(shm, link, own->part.base));
+    tell(line, own);
+    return RONDO_SUCCESS;
+}
+
+/* As receiver, with all slots in the arena: reserve those for this sender, then tell it. */
+static rondo_status lazy_receive(struct shm *shm, struct rondo_link *link, int local)
+{
+    struct shm_link *own = link->state;
+    own->slots = shm->lazy_slots + (size_t)local * shm->lazy_bytes;
+    RONDO_TRY(arena_reserve(shm, own->slots, shm->lazy_bytes));
+    RONDO_TRY(conn_slots(shm, link, shm->arena.base + own->slots));
+    tell((struct shm_line *)link->head, own);
+    return RONDO_SUCCESS;
+}
+
+static rondo_status lazy_fill(struct shm *shm, struct rondo_link *link, const struct shm_map *peer)
+{
+    int self = shm->net->local_rank, local = shm->net->local_of[link->peer];
+    const struct shm_map *sender = link->is_send ? &shm->map[self] : peer,
+                         *receiver = link->is_send ? peer : &shm->map[self];
+    size_t from = (size_t)(link->is_send ? self : local), to = (size_t)(link->is_send ? local : self);
+    struct shm_link *own;
+
+    RONDO_TRY(RONDO_NEW(own, "a shm link"));
+    link->state = own;
+    return conn_fill(shm, link,
+                     (struct shm_place){ .tail = receiver->base + shm->tails + from * RONDO_CTRL_ALIGN,
+                                         .head = sender->base + shm->heads + to * RONDO_CTRL_ALIGN });
 }
 
 static rondo_status shm_connect_lazy(void *state, struct rondo_link *link)
 {
     struct shm *shm = state;
-    int self = shm->net->local_rank, used = link->is_send ? LAZY_SEND_USED : LAZY_RECV_USED;
-    struct shm_map *peer, *sender, *receiver;
+    int used = link->is_send ? LAZY_SEND_USED : LAZY_RECV_USED;
+    struct shm_map *peer;
+    rondo_status status;
 
     RONDO_TRY(arena_make(shm));
     RONDO_TRY(map_get(shm, link->peer, &peer));
     int local = shm->net->local_of[link->peer];
-    if (shm->lazy[local] & used) {
-        /* Its head and tail are no longer zero. */
-        return rondo_fail(RONDO_INTERNAL_ERROR, "rank %d creates the lazy %s link with rank %d a second time",
-                          shm->net->rank, link->is_send ? "send" : "receive", link->peer);
+    if (link->state == NULL) {
+        if (shm->lazy[local] & used) {
+            /* Its head and tail are no longer zero. */
+            return rondo_fail(RONDO_INTERNAL_ERROR,
+                              "rank %d creates the lazy %s link with rank %d a second time", shm->net->rank,
+                              link->is_send ? "send" : "receive", link->peer);
+        }
+        RONDO_TRY(lazy_fill(shm, link, peer));
+        shm->lazy[local] |= (uint8_t)used;
     }
-    if (!link->is_send) {
-        RONDO_TRY(lazy_receive(shm, local));
-    } else if (__atomic_load_n(ready_word(peer->base, self), __ATOMIC_ACQUIRE) ==
-               0) { /* pairs with the release in lazy_receive() */
-        return RONDO_IN_PROGRESS;
-    }
-    shm->lazy[local] |= (uint8_t)used;
-    sender = link->is_send ? &shm->map[self] : peer;
-    receiver = link->is_send ? peer : &shm->map[self];
-    size_t from = (size_t)(link->is_send ? self : local), to = (size_t)(link->is_send ? local : self);
-    return conn_fill(
-        shm, link,
-        (struct shm_place){ .slots = receiver->base + receiver->lazy_slots + from * shm->lazy_bytes,
-                            .tail = receiver->base + shm->tails + from * RONDO_CTRL_ALIGN,
-                            .head = sender->base + shm->heads + to * RONDO_CTRL_ALIGN });
+    status = shm->whole && !link->is_send ? lazy_receive(shm, link, local) : shm_wire(shm, link);
+    link->unwired = status != RONDO_SUCCESS;
+    return status;
 }
 
 static void shm_disconnect(void *state, struct rondo_link *link)
 {
+    struct shm_link *own = link->state;
     (void)state;
-    rondo_free(link->state);
+    if (own != NULL) {
+        rondo_shm_close(&own->part);
+    }
+    rondo_free(own);
     link->state = NULL;
 }
 
@@ -493,6 +609,7 @@ const struct rondo_transport rondo_transport_shm = {
     .offer = shm_offer,
     .connect = shm_connect,
     .connect_lazy = shm_connect_lazy,
+    .wire = shm_wire,
     .disconnect = shm_disconnect,
     .connect_all = shm_connect_all,
     .settle = shm_settle,
