@@ -1,0 +1,204 @@
+/* The handshake that opens a connection: what it proves. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "in_child.h"
+#include "net/auth.h"
+
+enum { MAGIC = 0x68637772 };
+static const uint64_t secret[2] = { 0x0123456789abcdef, 0xfedcba9876543210 };
+
+struct transcript {
+    struct rondo_auth_hello hello;
+    struct rondo_auth_welcome welcome;
+    uint8_t proof[RONDO_AUTH_PROOF];
+};
+
+static struct rondo_auth_hello some_hello(void)
+{
+    struct rondo_auth_hello hello = { .magic = MAGIC,
+                                      .version = 3,
+                                      .comm_hash = 0x1111,
+                                      .client = 0x2222,
+                                      .server = 0x3333,
+                                      .client_rank = 4,
+                                      .server_rank = 5,
+                                      .index = 6 };
+    assert_int_equal(rondo_auth_nonce(hello.nonce), RONDO_SUCCESS);
+    return hello;
+}
+
+/* A whole handshake between two who know the secret. */
+static struct transcript handshake(void)
+{
+    struct transcript said = { .hello = some_hello() };
+    assert_int_equal(rondo_auth_answer(secret, &said.hello, &said.welcome), RONDO_SUCCESS);
+    assert_true(rondo_auth_prove(secret, &said.hello, &said.welcome, said.proof));
+    return said;
+}
+
+static int server_accepts(const struct transcript *said)
+{
+    return rondo_auth_proved(secret, &said->hello, &said->welcome, said->proof);
+}
+
+static int client_accepts(const struct transcript *said)
+{
+    uint8_t proof[RONDO_AUTH_PROOF] = { 0 }, none[RONDO_AUTH_PROOF] = { 0 };
+    int accepts = rondo_auth_prove(secret, &said->hello, &said->welcome, proof);
+    assert_int_equal(memcmp(proof, none, sizeof(proof)) != 0, accepts);
+    return accepts;
+}
+
+static void the_right_secret_passes_both_ways(void **state)
+{
+    struct transcript said = handshake();
+    (void)state;
+    assert_true(client_accepts(&said));
+    assert_true(server_accepts(&said));
+}
+
+/* By Python's hmac module, with 16 bytes of label before the message. */
+static void proofs_are_hmac_sha_256(void **state)
+{
+    static const char client[] = "d1af5e22c77f4d1a3f5e52ee172ac3e192af41bf60f19d7a5842baa3bcb22dab",
+                      server[] = "d3eec3617efc907e2e701eb1af5beb5159f7b6a5180a781e3ebded36f3d539cb",
+                      derived[] = "0a9d80bf3084c4296f9a514e7c2cba59318af246ca261186633f4ec7062610b5";
+    struct transcript said = { .hello = some_hello(),
+                               .welcome = { .magic = MAGIC, .version = 3 } };
+    uint8_t out[RONDO_AUTH_PROOF];
+    (void)state;
+    for (int i = 0; i < RONDO_AUTH_NONCE; i++) {
+        said.hello.nonce[i] = (uint8_t)i;
+        said.welcome.nonce[i] = (uint8_t)(RONDO_AUTH_NONCE + i);
+    }
+    for (int i = 0; i < RONDO_AUTH_PROOF; i++) {
+        unsigned byte;
+        assert_int_equal(sscanf(&server[2 * i], "%2x", &byte), 1);
+        said.welcome.proof[i] = (uint8_t)byte;
+    }
+    assert_true(rondo_auth_prove(secret, &said.hello, &said.welcome, out));
+    for (int part = 0; part < 2; part++) {
+        char text[2 * RONDO_AUTH_PROOF + 1];
+        for (int i = 0; i < RONDO_AUTH_PROOF; i++) {
+            snprintf(&text[2 * i], 3, "%02x", out[i]);
+        }
+        assert_string_equal(text, part == 0 ? client : derived);
+        rondo_auth_derive(secret, "rondo child", "abc", 3, out, sizeof(out));
+    }
+}
+
+static void each_bit_of_the_secret_counts(void **state)
+{
+    struct transcript said = handshake();
+    uint8_t proof[RONDO_AUTH_PROOF];
+    (void)state;
+    for (int bit = 0; bit < 128; bit++) {
+        uint64_t wrong[2] = { secret[0], secret[1] };
+        wrong[bit / 64] ^= UINT64_C(1) << bit % 64;
+        assert_false(rondo_auth_prove(wrong, &said.hello, &said.welcome, proof));
+        assert_false(rondo_auth_proved(wrong, &said.hello, &said.welcome, said.proof));
+    }
+}
+
+/* Ranks, ids, purpose, index, both nonces, both proofs. */
+static void each_byte_of_the_transcript_counts(void **state)
+{
+    struct transcript said = handshake();
+    size_t proof = offsetof(struct transcript, proof),
+           sent = offsetof(struct transcript, welcome) + offsetof(struct rondo_auth_welcome, proof);
+    (void)state;
+    for (size_t i = 0; i < sizeof(said); i++) {
+        struct transcript other = said;
+        ((uint8_t *)&other)[i] ^= 0x10;
+        int head = i >= sizeof(other.hello) && i < sizeof(other.hello) + 8; /* of the welcome */
+        assert_int_equal(client_accepts(&other), i >= proof);
+        assert_int_equal(server_accepts(&other), head || (i >= sent && i < proof));
+    }
+}
+
+static void a_replayed_transcript_is_refused(void **state)
+{
+    struct transcript old = handshake(), now = old;
+    (void)state;
+    assert_int_equal(rondo_auth_answer(secret, &now.hello, &now.welcome), RONDO_SUCCESS);
+    assert_false(server_accepts(&now)); /* the old hello and proof, a new welcome */
+    now = old;
+    now.hello = some_hello();
+    assert_false(client_accepts(&now)); /* a new hello, the old welcome */
+}
+
+static void a_reflected_message_is_refused(void **state)
+{
+    struct transcript said = handshake(), mirror = said;
+    (void)state;
+    memcpy(mirror.proof, said.welcome.proof, sizeof(mirror.proof));
+    assert_false(server_accepts(&mirror));
+    memcpy(mirror.welcome.proof, said.proof, sizeof(mirror.proof));
+    assert_false(client_accepts(&mirror));
+}
+
+static void swapped_roles_are_refused(void **state)
+{
+    struct transcript said = handshake(), swapped = said;
+    (void)state;
+    swapped.hello.client = said.hello.server;
+    swapped.hello.server = said.hello.client;
+    swapped.hello.client_rank = said.hello.server_rank;
+    swapped.hello.server_rank = said.hello.client_rank;
+    assert_false(client_accepts(&swapped));
+    assert_false(server_accepts(&swapped));
+}
+
+static void derived_values_tell_labels_and_data_apart(void **state)
+{
+    const uint64_t other[2] = { secret[0], secret[1] + 1 };
+    uint64_t value[6] = { 0 }, again = 0;
+    (void)state;
+    rondo_auth_derive(secret, "ab", "c", 1, &value[0], sizeof(value[0]));
+    rondo_auth_derive(secret, "a", "bc", 2, &value[1], sizeof(value[1]));
+    rondo_auth_derive(secret, "ab", "", 0, &value[2], sizeof(value[2]));
+    rondo_auth_derive(secret, "abc", "", 0, &value[3], sizeof(value[3]));
+    rondo_auth_derive(other, "ab", "c", 1, &value[4], sizeof(value[4]));
+    for (int i = 0; i < 6; i++) {
+        for (int k = 0; k < i; k++) {
+            assert_true(value[i] != value[k]);
+        }
+    }
+    rondo_auth_derive(secret, "ab", "c", 1, &again, sizeof(again));
+    assert_true(again == value[0]);
+}
+
+static int handshake_in_child(void *arg)
+{
+    struct transcript said = handshake();
+    (void)arg;
+    return !server_accepts(&said);
+}
+
+static void a_forked_child_can_do_it(void **state)
+{
+    handshake();
+    (void)state;
+    assert_int_equal(in_child(handshake_in_child, NULL), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_right_secret_passes_both_ways),
+        cmocka_unit_test(proofs_are_hmac_sha_256),
+        cmocka_unit_test(each_bit_of_the_secret_counts),
+        cmocka_unit_test(each_byte_of_the_transcript_counts),
+        cmocka_unit_test(a_replayed_transcript_is_refused),
+        cmocka_unit_test(a_reflected_message_is_refused),
+        cmocka_unit_test(swapped_roles_are_refused),
+        cmocka_unit_test(derived_values_tell_labels_and_data_apart),
+        cmocka_unit_test(a_forked_child_can_do_it),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
