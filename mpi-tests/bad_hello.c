@@ -1,7 +1,7 @@
 /*
- * bad_hello COUNT HASH ADDRESS PORT: send greetings that are correct except for the secret. They pose as
- * ranks 0 and 1 of the communicator with that hash, alternately for the control plane and the socket device.
- * A port may only close the connection, or stay silent if nobody accepts at the moment. Exit status 1: there
+ * bad_hello COUNT HASH ADDRESS PORT: send greetings that are correct except for what strangers do not know.
+ * They pose as ranks 0 and 1 of the communicator with that hash, alternately for the control plane and the
+ * socket device; the ids of processes and comms, and the proof that follows, are random. A port may only close the connection, or stay silent if nobody accepts at the moment. Exit status 1: there
  * was an answer, or no connection.
  */
 #include <arpa/inet.h>
@@ -32,18 +32,19 @@ static int connect_to(const char *address, const char *port)
 static ssize_t greet(int fd, uint64_t hash, int i)
 {
     int to = i % (RANKS + 1);
-    struct rondo_wire_hello control = { .magic = RONDO_WIRE_HELLO_MAGIC,
-                                        .version = RONDO_WIRE_VERSION,
-                                        .comm_hash = hash,
-                                        .from = 1 - to,
-                                        .to = to };
-    struct rondo_socket_hello data = { .magic = RONDO_SOCKET_MAGIC, .version = RONDO_SOCKET_VERSION };
-    if (getrandom(control.secret, sizeof control.secret, 0) < 0 ||
-        getrandom(data.secret, sizeof data.secret, 0) < 0) {
+    struct {
+        struct rondo_auth_hello hello;
+        uint8_t proof[RONDO_AUTH_PROOF];
+    } said;
+    if (getrandom(&said, sizeof said, 0) < 0) {
         return -1;
     }
-    return to < RANKS ? send(fd, &control, sizeof control, MSG_NOSIGNAL)
-                      : send(fd, &data, sizeof data, MSG_NOSIGNAL);
+    said.hello.magic = to < RANKS ? RONDO_WIRE_HELLO_MAGIC : RONDO_SOCKET_MAGIC;
+    said.hello.version = to < RANKS ? RONDO_WIRE_VERSION : RONDO_SOCKET_VERSION;
+    said.hello.comm_hash = to < RANKS ? hash : 0;
+    said.hello.client_rank = 1 - to;
+    said.hello.server_rank = to;
+    return send(fd, &said, sizeof said, MSG_NOSIGNAL);
 }
 
 /* @return the bytes received before the end of the connection. */

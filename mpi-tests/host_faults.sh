@@ -86,8 +86,8 @@ garbage() {
     [ "$made" -ge $((strangers * 9 / 10)) ] || because "only $made of $strangers connections could be made"
 }
 
-# Send greetings that are correct except for the secret, a third of them for each rank and for data. Data
-# ports accept only while a peer has to connect.
+# Send greetings that are correct except for what strangers do not know, a third of them for each rank and for
+# data. Data ports accept only while a peer has to connect.
 greetings=9
 secret() {
     local port hash
@@ -95,7 +95,7 @@ secret() {
     while read -r port; do
         # shellcheck disable=SC2086
         "$build/bad_hello" $greetings "$hash" $port >>"$log" 2>&1 ||
-            because "a greeting with a wrong secret was answered, or there was no connection to $port"
+            because "a stranger's greeting was answered, or there was no connection to $port"
     done <<<"$ports"
 }
 

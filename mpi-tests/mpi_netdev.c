@@ -87,7 +87,7 @@ static void end_open(struct end *end, int is_send, const struct rondo_net_peer *
 
 static void open_both(void)
 {
-    struct rondo_net_peer to = { .rank = peer, .secret = { 1, 2 } };
+    struct rondo_net_peer to = { .rank = peer, .self = test.rank, .secret = { 1, 2 } };
     char name[RONDO_HOST_LEN] = "", why[512] = "";
     int n = 0;
     must(net->init(&n, why, sizeof why));

@@ -14,7 +14,7 @@
 enum { PATIENCE_S = 30 }; /* for operations that should be immediate */
 
 static const struct rondo_net_peer far_peer = {
-    .rank = 3, .channel = 1, .host = "hostb", .secret = { 0x0123456789abcdef, 0xfedcba9876543210 }
+    .rank = 3, .self = 3, .channel = 1, .host = "hostb", .secret = { 0x0123456789abcdef, 0xfedcba9876543210 }
 };
 
 struct pair {

@@ -28,7 +28,7 @@
 enum { DEADLINE_S = 30 }; /* for operations that should be immediate */
 static const struct rondo_net_device *const net = &rondo_netdev_socket;
 static const struct rondo_net_peer some_peer = {
-    .rank = 3, .channel = 1, .host = "hostb", .secret = { 0x0123456789abcdef, 0xfedcba9876543210 }
+    .rank = 3, .self = 3, .channel = 1, .host = "hostb", .secret = { 0x0123456789abcdef, 0xfedcba9876543210 }
 };
 
 struct pair {

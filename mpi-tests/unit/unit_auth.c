@@ -1,15 +1,14 @@
-/* The handshake that opens a connection: what it proves. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <string.h>
-#include <cmocka.h>
+/* The handshake that opens a connection: what it proves, and that the secret stays here. The listeners' part
+ * is in unit_control_wire_fault and unit_netdev_socket_fault. */
+#include "control_nodes.h"
+
+#include <sys/socket.h>
+#include <sys/syscall.h>
 
 #include "in_child.h"
 #include "net/auth.h"
+#include "net/netdev.h"
 
-enum { MAGIC = 0x68637772 };
 static const uint64_t secret[2] = { 0x0123456789abcdef, 0xfedcba9876543210 };
 
 struct transcript {
@@ -20,7 +19,7 @@ struct transcript {
 
 static struct rondo_auth_hello some_hello(void)
 {
-    struct rondo_auth_hello hello = { .magic = MAGIC,
+    struct rondo_auth_hello hello = { .magic = RONDO_WIRE_HELLO_MAGIC,
                                       .version = 3,
                                       .comm_hash = 0x1111,
                                       .client = 0x2222,
@@ -69,7 +68,7 @@ static void proofs_are_hmac_sha_256(void **state)
                       server[] = "d3eec3617efc907e2e701eb1af5beb5159f7b6a5180a781e3ebded36f3d539cb",
                       derived[] = "0a9d80bf3084c4296f9a514e7c2cba59318af246ca261186633f4ec7062610b5";
     struct transcript said = { .hello = some_hello(),
-                               .welcome = { .magic = MAGIC, .version = 3 } };
+                               .welcome = { .magic = RONDO_WIRE_HELLO_MAGIC, .version = 3 } };
     uint8_t out[RONDO_AUTH_PROOF];
     (void)state;
     for (int i = 0; i < RONDO_AUTH_NONCE; i++) {
@@ -173,6 +172,28 @@ static void derived_values_tell_labels_and_data_apart(void **state)
     assert_true(again == value[0]);
 }
 
+static void handles_prove_direction_ranks_and_channel(void **state)
+{
+    struct rondo_net_peer here = { .rank = 1, .self = 2, .channel = 3, .secret = { 4, 5 } },
+                          there = { .rank = 2, .self = 1, .channel = 3, .secret = { 4, 5 } }, other;
+    uint64_t proof = rondo_netdev_proof(&here, "verbs", 1, 1, 6);
+    (void)state;
+    assert_true(proof == rondo_netdev_proof(&there, "verbs", 0, 1, 6));
+    assert_true(proof != rondo_netdev_proof(&there, "verbs", 1, 1, 6)); /* reflected */
+    assert_true(proof != rondo_netdev_proof(&there, "verbs", 0, 0, 6));
+    assert_true(proof != rondo_netdev_proof(&there, "plugin", 0, 1, 6));
+    assert_true(proof != rondo_netdev_proof(&there, "verbs", 0, 1, 7));
+    for (int i = 0; i < 5; i++) {
+        other = there;
+        other.rank += i == 0;
+        other.self += i == 1;
+        other.channel += i == 2;
+        other.secret[0] += i == 3;
+        other.secret[1] += i == 4;
+        assert_true(proof != rondo_netdev_proof(&other, "verbs", 0, 1, 6));
+    }
+}
+
 static int handshake_in_child(void *arg)
 {
     struct transcript said = handshake();
@@ -187,6 +208,134 @@ static void a_forked_child_can_do_it(void **state)
     assert_int_equal(in_child(handshake_in_child, NULL), 0);
 }
 
+/* ---- what is sent ---- */
+
+static struct {
+    pthread_mutex_t lock;
+    uint64_t never[2][2]; /* secrets */
+    int halves;           /* of them that were sent */
+    size_t bytes;
+} tap = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+static void tap_look(const uint8_t *data, size_t bytes)
+{
+    pthread_mutex_lock(&tap.lock);
+    tap.bytes += bytes;
+    for (size_t i = 0; i + sizeof(uint64_t) <= bytes; i++) {
+        for (int half = 0; half < 4; half++) {
+            uint64_t word = tap.never[half / 2][half % 2];
+            tap.halves += word != 0 && memcmp(data + i, &word, sizeof(word)) == 0;
+        }
+    }
+    pthread_mutex_unlock(&tap.lock);
+}
+
+/* Instead of the C library's: all that goes over sockets passes here. */
+ssize_t send(int fd, const void *data, size_t bytes, int flags)
+{
+    tap_look(data, bytes);
+    return syscall(SYS_sendto, fd, data, bytes, flags, NULL, 0);
+}
+
+ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
+{
+    for (size_t i = 0; i < message->msg_iovlen; i++) {
+        tap_look(message->msg_iov[i].iov_base, message->msg_iov[i].iov_len);
+    }
+    return syscall(SYS_sendmsg, fd, message, flags);
+}
+
+static void tap_start(const struct nodes *w)
+{
+    pthread_mutex_lock(&tap.lock);
+    memset(tap.never, 0, sizeof(tap.never));
+    memcpy(tap.never[0], w->peers[0].id.nonce, sizeof(tap.never[0]));
+    tap.halves = 0;
+    tap.bytes = 0;
+    pthread_mutex_unlock(&tap.lock);
+}
+
+static int tap_halves(void)
+{
+    pthread_mutex_lock(&tap.lock);
+    int halves = tap.halves;
+    pthread_mutex_unlock(&tap.lock);
+    return halves;
+}
+
+static void nodes_secret(struct nodes *w)
+{
+    nodes_prepare(w, 2, 1);
+    for (int r = 0; r < w->nranks; r++) {
+        memcpy(w->peers[r].id.nonce, secret, sizeof(secret));
+    }
+    tap_start(w);
+    for (int r = 0; r < w->nranks; r++) {
+        assert_int_equal(rondo_control_start(w->control[r]), RONDO_SUCCESS);
+    }
+}
+
+static void the_tap_sees_what_is_sent(void **state)
+{
+    struct nodes w;
+    char got[sizeof(secret)];
+    (void)state;
+    nodes_secret(&w);
+    send_all(w.control[0], 1, 1, secret, sizeof(secret));
+    receive_all(w.control[1], 0, 1, got, sizeof(got));
+    assert_int_equal(tap_halves(), 2);
+    nodes_close(&w);
+}
+
+static void the_control_plane_never_sends_the_secret(void **state)
+{
+    struct nodes w;
+    char got[1];
+    (void)state;
+    nodes_secret(&w);
+    send_all(w.control[0], 1, 1, "x", 1);
+    receive_all(w.control[1], 0, 1, got, sizeof(got));
+    nodes_close(&w);
+    assert_true(tap.bytes > sizeof(struct rondo_auth_hello));
+    assert_int_equal(tap_halves(), 0);
+}
+
+static void socket_comms_never_send_the_secret(void **state)
+{
+    const struct rondo_net_device *net = &rondo_netdev_socket;
+    struct rondo_net_peer to = { .rank = 1, .self = 0, .secret = { secret[0], secret[1] } },
+                          from = { .rank = 0, .self = 1, .secret = { secret[0], secret[1] } };
+    struct nodes w = { .peers[0].id.nonce = { secret[0], secret[1] } };
+    uint8_t to_receiver[RONDO_NET_HANDLE], to_sender[RONDO_NET_HANDLE];
+    void *sender, *receiver;
+    rondo_status one = RONDO_IN_PROGRESS, two = RONDO_IN_PROGRESS;
+    int n;
+    (void)state;
+    tap_start(&w);
+    assert_int_equal(net->init(&n, NULL, 0), RONDO_SUCCESS);
+    assert_int_equal(net->prepare(0, &from, 0, &receiver, to_sender), RONDO_SUCCESS);
+    assert_int_equal(net->prepare(0, &to, 1, &sender, to_receiver), RONDO_SUCCESS);
+    tap_look(to_receiver, sizeof(to_receiver));
+    tap_look(to_sender, sizeof(to_sender));
+    WAIT_FOR((one = one == RONDO_IN_PROGRESS ? net->connect(sender, to_sender) : one,
+              two = two == RONDO_IN_PROGRESS ? net->connect(receiver, to_receiver) : two,
+              one != RONDO_IN_PROGRESS && two != RONDO_IN_PROGRESS));
+    assert_int_equal(one, RONDO_SUCCESS);
+    assert_int_equal(two, RONDO_SUCCESS);
+    assert_true(tap.bytes > sizeof(to_sender) + sizeof(to_receiver));
+    assert_int_equal(tap_halves(), 0);
+    net->close(sender);
+    net->close(receiver);
+    net->finalize();
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    use_loop("50ms", "10s");
+    return 0;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -198,7 +347,11 @@ int main(void)
         cmocka_unit_test(a_reflected_message_is_refused),
         cmocka_unit_test(swapped_roles_are_refused),
         cmocka_unit_test(derived_values_tell_labels_and_data_apart),
+        cmocka_unit_test(handles_prove_direction_ranks_and_channel),
         cmocka_unit_test(a_forked_child_can_do_it),
+        cmocka_unit_test(the_tap_sees_what_is_sent),
+        cmocka_unit_test(the_control_plane_never_sends_the_secret),
+        cmocka_unit_test(socket_comms_never_send_the_secret),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, setup, NULL);
 }

@@ -42,13 +42,13 @@ struct scene {
 
 typedef void (*role)(struct rondo_control *control, struct shared *shared);
 
-/* The watched processes have sent their welcome: from here on their end is a death. */
+/* The watched processes have sent their first beat: from here on their end is a death. */
 static int settled(struct rondo_control *control)
 {
     int open = 0;
     rondo_wire_lock();
     for (const struct rondo_wire_conn *conn = rondo_wire->conns; conn; conn = conn->next) {
-        open += conn->state != RONDO_WIRE_OPEN;
+        open += conn->state != RONDO_WIRE_OPEN || !conn->answered;
     }
     for (int i = 0; i < control->wire->nfingers && control->local_rank == 0; i++) {
         open += control->wire->finger[i].ahead && control->wire->finger[i].watched < 0;

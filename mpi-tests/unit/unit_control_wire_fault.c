@@ -34,6 +34,17 @@ static int unnamed(void)
     return n;
 }
 
+static int connections_of(const struct rondo_peer *peer)
+{
+    int n = 0;
+    rondo_wire_lock();
+    for (const struct rondo_wire_conn *conn = rondo_wire->conns; conn; conn = conn->next) {
+        n += conn->process == rondo_wire_process(peer);
+    }
+    rondo_wire_unlock();
+    return n;
+}
+
 static int raw_connect(const struct nodes *w)
 {
     struct timeval limit = { .tv_sec = 20 };
@@ -116,15 +127,17 @@ static void garbage_on_the_port_is_dropped(void **state)
 }
 
 /* The hello that rank 2's process, which does not exist, would send to rank 0's. */
-static struct rondo_wire_hello hello_of_rank_2(const struct nodes *w)
+static struct rondo_auth_hello hello_of_rank_2(const struct nodes *w)
 {
-    return (struct rondo_wire_hello){ .magic = RONDO_WIRE_HELLO_MAGIC,
+    struct rondo_auth_hello hello = { .magic = RONDO_WIRE_HELLO_MAGIC,
                                       .version = RONDO_WIRE_VERSION,
-                                      .secret = { w->peers[0].id.nonce[0], w->peers[0].id.nonce[1] },
                                       .comm_hash = w->comm_hash,
-                                      .process = rondo_wire_process(&w->peers[2]),
-                                      .from = 2,
-                                      .to = 0 };
+                                      .client = rondo_wire_process(&w->peers[2]),
+                                      .server = rondo_wire_process(&w->peers[0]),
+                                      .client_rank = 2,
+                                      .server_rank = 0 };
+    assert_int_equal(rondo_auth_nonce(hello.nonce), RONDO_SUCCESS);
+    return hello;
 }
 
 /* Nodes 0 and 1 of 3 are started; rank 2's process does not listen. */
@@ -136,18 +149,40 @@ static void open_two_of_three(struct nodes *w)
     assert_int_equal(rondo_control_start(w->control[1]), RONDO_SUCCESS);
 }
 
-/* Send rank 2's hello and receive the welcome. */
+/* Send a hello and receive the welcome. */
+static int raw_greet(const struct nodes *w, const struct rondo_auth_hello *hello,
+                     struct rondo_auth_welcome *welcome)
+{
+    int fd = raw_connect(w);
+    raw_send(fd, hello, sizeof(*hello));
+    assert_int_equal(recv(fd, welcome, sizeof(*welcome), MSG_WAITALL), sizeof(*welcome));
+    return fd;
+}
+
+struct transcript {
+    struct rondo_auth_hello hello;
+    struct rondo_auth_welcome welcome;
+    uint8_t proof[RONDO_AUTH_PROOF];
+};
+
+/* Enter as rank 2, up to the first beat. */
+static int raw_enter_as(const struct nodes *w, struct transcript *said)
+{
+    struct rondo_wire_head beat;
+    int fd;
+    said->hello = hello_of_rank_2(w);
+    fd = raw_greet(w, &said->hello, &said->welcome);
+    assert_true(rondo_auth_prove(w->peers[0].id.nonce, &said->hello, &said->welcome, said->proof));
+    raw_send(fd, said->proof, sizeof(said->proof));
+    assert_int_equal(recv(fd, &beat, sizeof(beat), MSG_WAITALL), sizeof(beat));
+    assert_int_equal(beat.kind, RONDO_WIRE_BEAT);
+    return fd;
+}
+
 static int raw_enter(const struct nodes *w)
 {
-    struct rondo_wire_hello hello = hello_of_rank_2(w);
-    struct rondo_wire_welcome welcome;
-    int fd = raw_connect(w);
-    raw_send(fd, &hello, sizeof(hello));
-    assert_int_equal(recv(fd, &welcome, sizeof(welcome), MSG_WAITALL), sizeof(welcome));
-    assert_int_equal(welcome.magic, RONDO_WIRE_WELCOME_MAGIC);
-    assert_int_equal(welcome.process, rondo_wire_process(&w->peers[0]));
-    assert_memory_equal(welcome.secret, hello.secret, sizeof(hello.secret));
-    return fd;
+    struct transcript said;
+    return raw_enter_as(w, &said);
 }
 
 static void wrong_greetings_are_dropped(void **state)
@@ -157,12 +192,15 @@ static void wrong_greetings_are_dropped(void **state)
     (void)state;
     open_two_of_three(&w);
     for (int wrong = 0; wrong < 7; wrong++) {
-        struct rondo_wire_hello hello = hello_of_rank_2(&w);
-        hello.secret[0] ^= wrong == 0;
-        hello.secret[1] ^= wrong == 1 ? UINT64_C(1) << 63 : 0;
-        hello.version += wrong == 2;
-        hello.process += wrong == 3;
-        hello.from = wrong == 4 ? 3 : wrong == 5 ? -1 : wrong == 6 ? 0 /* lives here */ : hello.from;
+        struct rondo_auth_hello hello = hello_of_rank_2(&w);
+        hello.version += wrong == 0;
+        hello.client += wrong == 1;
+        hello.server += wrong == 2;
+        hello.client_rank = wrong == 3 ? 3 : wrong == 4 ? -1 : wrong == 5 ? 0 /* lives here */ : 2;
+        if (wrong == 6) { /* swapped roles */
+            hello.client = rondo_wire_process(&w.peers[0]);
+            hello.server = rondo_wire_process(&w.peers[2]);
+        }
         fd = raw_connect(&w);
         raw_send(fd, &hello, sizeof(hello));
         raw_expect_end(fd);
@@ -170,7 +208,7 @@ static void wrong_greetings_are_dropped(void **state)
     }
     fd = raw_enter(&w);
     {
-        struct rondo_wire_hello hello = hello_of_rank_2(&w); /* a second time */
+        struct rondo_auth_hello hello = hello_of_rank_2(&w); /* a second time */
         int again = raw_connect(&w);
         raw_send(again, &hello, sizeof(hello));
         raw_expect_end(again);
@@ -181,6 +219,181 @@ static void wrong_greetings_are_dropped(void **state)
     ping(&w, 1);
     close(fd);
     nodes_close(&w);
+}
+
+static struct rondo_wire_head head_of_rank_2(const struct nodes *w, int kind, uint64_t tag, int bytes);
+
+/* Enter as rank 2, and leave in order. */
+static void raw_visit(struct nodes *w, struct transcript *said)
+{
+    int fd = raw_enter_as(w, said);
+    struct rondo_wire_head leave = head_of_rank_2(w, RONDO_WIRE_LEAVE, 0, 0);
+    raw_send(fd, &leave, sizeof(leave));
+    WAIT_FOR(rondo_control_state_of(w->control[0], 2) == RONDO_RANK_LEFT);
+    close(fd);
+    WAIT_FOR(connections_of(&w->peers[2]) == 0);
+}
+
+enum { WRONG_SECRET, NO_PROOF, REPLAYED, WHOLLY_REPLAYED, REFLECTED, OF_ANOTHER_RANK, HALF, NUM_WAYS };
+
+/* @return the bytes to send. */
+static size_t wrong_proof(const struct nodes *w, int way, const struct transcript *old,
+                          const struct transcript *now, uint8_t proof[RONDO_AUTH_PROOF])
+{
+    uint64_t secret[2] = { w->peers[0].id.nonce[0], w->peers[0].id.nonce[1] ^ UINT64_C(1) << 63 };
+    uint8_t message[sizeof(now->hello) + RONDO_AUTH_NONCE];
+    struct transcript other = *now;
+    memset(proof, 0, RONDO_AUTH_PROOF);
+    switch (way) {
+    case WRONG_SECRET:
+        assert_false(rondo_auth_prove(secret, &now->hello, &now->welcome, proof)); /* the welcome tells */
+        memcpy(message, &now->hello, sizeof(now->hello));
+        memcpy(message + sizeof(now->hello), now->welcome.nonce, RONDO_AUTH_NONCE);
+        rondo_auth_derive(secret, "rondo client", message, sizeof(message), proof, RONDO_AUTH_PROOF);
+        break;
+    case REPLAYED:
+    case WHOLLY_REPLAYED: memcpy(proof, old->proof, RONDO_AUTH_PROOF); break;
+    case REFLECTED: memcpy(proof, now->welcome.proof, RONDO_AUTH_PROOF); break;
+    case OF_ANOTHER_RANK:
+        other.hello.client_rank = 1;
+        other.hello.client = rondo_wire_process(&w->peers[1]);
+        rondo_auth_answer(w->peers[0].id.nonce, &other.hello, &other.welcome);
+        assert_true(rondo_auth_prove(w->peers[0].id.nonce, &other.hello, &other.welcome, proof));
+        break;
+    case HALF:
+        assert_true(rondo_auth_prove(w->peers[0].id.nonce, &now->hello, &now->welcome, proof));
+        return RONDO_AUTH_PROOF / 2;
+    }
+    return RONDO_AUTH_PROOF;
+}
+
+/* Strangers who know all but the secret, and have heard what rank 2 said when it came before. */
+static void wrong_proofs_are_dropped(void **state)
+{
+    struct nodes w;
+    struct transcript old, now;
+    uint8_t proof[RONDO_AUTH_PROOF];
+    (void)state;
+    open_two_of_three(&w);
+    ping(&w, 1);
+    raw_visit(&w, &old);
+    for (int way = 0; way < NUM_WAYS; way++) {
+        now.hello = way == WHOLLY_REPLAYED ? old.hello : hello_of_rank_2(&w);
+        int fd = raw_greet(&w, &now.hello, &now.welcome);
+        assert_memory_not_equal(now.welcome.nonce, old.welcome.nonce, sizeof(now.welcome.nonce));
+        size_t bytes = wrong_proof(&w, way, &old, &now, proof);
+        raw_send(fd, proof, bytes);
+        if (way == HALF) {
+            shutdown(fd, SHUT_WR);
+        }
+        raw_expect_end(fd);
+        assert_int_equal(dropped(RONDO_WIRE_DROP_STRANGER), way + 1);
+        ping(&w, (uint32_t)way);
+    }
+    assert_int_equal(unnamed(), 0);
+    assert_int_equal(rondo_control_aborted(w.control[0]), 0);
+    close(raw_enter(&w)); /* the right one still gets in */
+    ping(&w, 9);
+    nodes_close(&w);
+}
+
+static void a_welcomed_stranger_does_not_stay_for_ever(void **state)
+{
+    struct nodes w;
+    (void)state;
+    open_two_of_three(&w);
+    ping(&w, 1);
+    struct transcript said = { .hello = hello_of_rank_2(&w) };
+    int fd = raw_greet(&w, &said.hello, &said.welcome);
+    rondo_wire_lock();
+    rondo_wire_expire(rondo_now_ns() + RONDO_WIRE_UNNAMED_NS + 1);
+    rondo_wire_unlock();
+    assert_int_equal(unnamed(), 1); /* its process may be stopped */
+    rondo_wire_lock();
+    rondo_wire_expire(rondo_now_ns() + RONDO_WIRE_PARKED_NS + 1);
+    rondo_wire_unlock();
+    assert_int_equal(unnamed(), 0);
+    assert_int_equal(dropped(RONDO_WIRE_DROP_SILENT), 1);
+    raw_expect_end(fd);
+    ping(&w, 2);
+    nodes_close(&w);
+}
+
+/* Listen in the name of a rank's process. */
+static int raw_listen(struct rondo_peer *peer)
+{
+    struct sockaddr_in addr = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    struct timeval limit = { .tv_sec = 20 };
+    socklen_t bytes = sizeof(addr);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+    assert_int_equal(bind(fd, (struct sockaddr *)&addr, bytes), 0);
+    assert_int_equal(listen(fd, 8), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&addr, &bytes), 0);
+    memset(peer->control_addr, 0, RONDO_ADDR_BYTES);
+    memcpy(peer->control_addr, &addr, bytes);
+    return fd;
+}
+
+/* Accept the call of rank 0; that of rank 1 ends. */
+static int raw_accept(int listener, struct rondo_auth_hello *hello)
+{
+    int fd;
+    while ((fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC)) >= 0) {
+        assert_int_equal(recv(fd, hello, sizeof(*hello), MSG_WAITALL), sizeof(*hello));
+        if (hello->client_rank == 0) {
+            return fd;
+        }
+        close(fd);
+    }
+    fail_msg("rank 0 does not call");
+    return -1;
+}
+
+/* The process that rank 0 calls does not know the secret, or says half a welcome. It gets no proof. */
+static void a_caller_is_not_fooled_either(void **state)
+{
+    enum { WRONG, REPLAY, SAME, PART, RIGHT, WAYS };
+    (void)state;
+    for (int way = 0; way < WAYS; way++) {
+        struct nodes w;
+        struct rondo_auth_hello hello, before;
+        struct rondo_auth_welcome welcome;
+        struct rondo_wire_head head;
+        uint8_t proof[RONDO_AUTH_PROOF];
+        nodes_prepare(&w, 3, 1);
+        uint64_t secret[2] = { w.peers[0].id.nonce[0], w.peers[0].id.nonce[1] + (way == WRONG) };
+        int listener = raw_listen(&w.peers[2]);
+        assert_int_equal(rondo_control_start(w.control[0]), RONDO_SUCCESS);
+        assert_int_equal(rondo_control_start(w.control[1]), RONDO_SUCCESS);
+        int fd = raw_accept(listener, &hello);
+        before = hello;
+        before.nonce[0] ^= way == REPLAY;
+        assert_int_equal(rondo_auth_answer(secret, &before, &welcome), RONDO_SUCCESS);
+        raw_send(fd, way == SAME ? (void *)&hello : (void *)&welcome,
+                 way == PART ? sizeof(welcome) / 2 : sizeof(welcome));
+        if (way == RIGHT) {
+            assert_int_equal(recv(fd, proof, sizeof(proof), MSG_WAITALL), sizeof(proof));
+            assert_true(rondo_auth_proved(secret, &hello, &welcome, proof));
+            assert_int_equal(recv(fd, &head, sizeof(head), MSG_WAITALL), sizeof(head));
+            assert_int_equal(head.kind, RONDO_WIRE_WATCH); /* at once */
+            assert_int_equal(rondo_control_state_of(w.control[0], 2), RONDO_RANK_ALIVE);
+        } else {
+            if (way == PART) {
+                shutdown(fd, SHUT_WR);
+            }
+            ssize_t n = recv(fd, proof, sizeof(proof), 0);
+            assert_true(n == 0 || (n < 0 && errno == ECONNRESET));
+            assert_int_equal(dropped(RONDO_WIRE_DROP_STRANGER), way != PART);
+        }
+        close(fd);
+        WAIT_FOR(rondo_wire_state_of(w.control[0], 2) == RONDO_RANK_GONE);
+        assert_int_equal(rondo_wire_state_of(w.control[0], 2), RONDO_RANK_GONE); /* not dead: no message */
+        ping(&w, 1);
+        assert_int_equal(rondo_control_aborted(w.control[0]), 0);
+        close(listener);
+        nodes_close(&w);
+    }
 }
 
 static void silent_and_too_many_strangers_are_dropped(void **state)
@@ -468,6 +681,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(garbage_on_the_port_is_dropped),
         cmocka_unit_test(wrong_greetings_are_dropped),
+        cmocka_unit_test(wrong_proofs_are_dropped),
+        cmocka_unit_test(a_caller_is_not_fooled_either),
+        cmocka_unit_test(a_welcomed_stranger_does_not_stay_for_ever),
         cmocka_unit_test(silent_and_too_many_strangers_are_dropped),
         cmocka_unit_test(what_no_peer_may_send_ends_the_communicator),
         cmocka_unit_test(a_truncated_message_is_a_death),

@@ -17,13 +17,160 @@ static void a_wrong_secret_is_refused(void **state)
     other.secret[1] ^= 1ull << 63;
     assert_int_equal(net->prepare(0, &other, 1, &liar, handle), RONDO_SUCCESS);
     assert_int_equal(connect_one(liar, pair.to_sender), RONDO_REMOTE_ERROR);
-    assert_says("closed the connection instead of a welcome");
+    assert_says("the other end does not prove that it belongs to this communicator");
     assert_says("rank 3 on hostb at 127.0.0.1:");
-    assert_int_equal(dropped(pair.receiver), 1);
-    assert_int_equal(net->connect(pair.receiver, pair.to_receiver), RONDO_IN_PROGRESS);
-    pair_connect(&pair); /* the stranger has not taken the sender's place */
     net->close(liar);
+    assert_int_equal(net->connect(pair.receiver, pair.to_receiver), RONDO_IN_PROGRESS);
+    assert_int_equal(dropped(pair.receiver), 1);
+    pair_connect(&pair); /* the stranger has not taken the sender's place */
     pair_close(&pair);
+}
+
+/* ---- proofs ---- */
+
+struct transcript {
+    struct rondo_auth_hello hello;
+    struct rondo_auth_welcome welcome;
+    uint8_t proof[RONDO_AUTH_PROOF];
+};
+
+static struct rondo_auth_hello hello_of(const struct pair *pair)
+{
+    const struct rondo_socket_comm *sender = pair->sender, *receiver = pair->receiver;
+    struct rondo_auth_hello hello = { .magic = RONDO_SOCKET_MAGIC,
+                                      .version = RONDO_SOCKET_VERSION,
+                                      .client = sender->cookie,
+                                      .server = receiver->cookie,
+                                      .client_rank = 3,
+                                      .server_rank = 3 };
+    assert_int_equal(rondo_auth_nonce(hello.nonce), RONDO_SUCCESS);
+    return hello;
+}
+
+/* Say hello as the sender, and receive the welcome. */
+static int greet(const struct pair *pair, struct transcript *said)
+{
+    int64_t start = rondo_now_ns();
+    int fd = stranger(pair->receiver);
+    ssize_t n;
+    assert_int_equal(send(fd, &said->hello, sizeof said->hello, MSG_NOSIGNAL), sizeof said->hello);
+    do {
+        assert_int_equal(net->connect(pair->receiver, pair->to_receiver), RONDO_IN_PROGRESS);
+        n = recv(fd, &said->welcome, sizeof said->welcome, MSG_DONTWAIT);
+        end_of_patience(start);
+    } while (n < 0 && errno == EAGAIN);
+    assert_int_equal(n, sizeof said->welcome);
+    assert_true(rondo_auth_prove(some_peer.secret, &said->hello, &said->welcome, said->proof));
+    return fd;
+}
+
+static void expect_drop(const struct pair *pair, uint64_t drops)
+{
+    int64_t start = rondo_now_ns();
+    while (dropped(pair->receiver) < drops) {
+        assert_int_equal(net->connect(pair->receiver, pair->to_receiver), RONDO_IN_PROGRESS);
+        end_of_patience(start);
+    }
+    assert_int_equal(dropped(pair->receiver), drops);
+}
+
+static void wrong_hellos_get_no_welcome(void **state)
+{
+    struct pair pair;
+    char byte;
+    (void)state;
+    use_loop("2");
+    pair_prepare(&pair);
+    for (int wrong = 0; wrong < 7; wrong++) {
+        struct rondo_auth_hello hello = hello_of(&pair);
+        int fd = stranger(pair.receiver);
+        size_t bytes = wrong == 6 ? sizeof hello - 1 : sizeof hello;
+        hello.version += wrong == 0;
+        hello.server = wrong == 1 ? hello.client : hello.server;
+        hello.client_rank += wrong == 2;
+        hello.server_rank += wrong == 3;
+        hello.index = wrong == 4 ? 2 : 0;
+        hello.magic += wrong == 5;
+        assert_int_equal(send(fd, &hello, bytes, MSG_NOSIGNAL), bytes);
+        shutdown(fd, SHUT_WR);
+        expect_drop(&pair, (uint64_t)wrong + 1);
+        assert_true(recv(fd, &byte, 1, 0) <= 0);
+        close(fd);
+    }
+    pair_connect(&pair);
+    pair_close(&pair);
+}
+
+/* Strangers who know all but the secret, and have heard what the sender said before. */
+static void wrong_proofs_are_refused(void **state)
+{
+    enum { REPLAYED, WHOLLY_REPLAYED, REFLECTED, OF_ANOTHER_INDEX, OF_ANOTHER_RANK, HALF, WAYS };
+    struct pair pair;
+    char byte;
+    (void)state;
+    use_loop("2");
+    pair_prepare(&pair);
+    struct transcript old = { .hello = hello_of(&pair) };
+    close(greet(&pair, &old));
+    expect_drop(&pair, 1);
+    for (int way = 0; way < WAYS; way++) {
+        struct transcript now = { .hello = way == WHOLLY_REPLAYED ? old.hello : hello_of(&pair) }, other;
+        int fd = greet(&pair, &now);
+        other = now;
+        other.hello.index = way == OF_ANOTHER_INDEX;
+        other.hello.client_rank += way == OF_ANOTHER_RANK;
+        if (way <= WHOLLY_REPLAYED) {
+            memcpy(now.proof, old.proof, sizeof now.proof);
+        } else if (way == REFLECTED) {
+            memcpy(now.proof, now.welcome.proof, sizeof now.proof);
+        } else if (way != HALF) {
+            assert_int_equal(rondo_auth_answer(some_peer.secret, &other.hello, &other.welcome),
+                             RONDO_SUCCESS);
+            assert_true(rondo_auth_prove(some_peer.secret, &other.hello, &other.welcome, now.proof));
+        }
+        size_t bytes = way == HALF ? sizeof now.proof / 2 : sizeof now.proof;
+        assert_int_equal(send(fd, now.proof, bytes, MSG_NOSIGNAL), bytes);
+        shutdown(fd, SHUT_WR);
+        expect_drop(&pair, (uint64_t)way + 2);
+        assert_true(recv(fd, &byte, 1, 0) <= 0);
+        close(fd);
+    }
+    pair_connect(&pair);
+    pair_close(&pair);
+}
+
+/* A sender that has called and is busy elsewhere keeps its place, whatever strangers do. */
+static void a_welcomed_sender_may_take_its_time(void **state)
+{
+    struct pair pair, late;
+    (void)state;
+    use_loop("1");
+    pair_prepare(&pair);
+    pair_prepare(&late);
+    struct rondo_socket_device *device = ((struct rondo_socket_comm *)pair.receiver)->device;
+    struct transcript said = { .hello = hello_of(&pair) };
+    int fd = greet(&pair, &said), mute = stranger(pair.receiver);
+    int64_t start = rondo_now_ns();
+    while (device->nunnamed < 2) {
+        assert_int_equal(net->connect(late.receiver, late.to_receiver), RONDO_IN_PROGRESS);
+        end_of_patience(start);
+    }
+    device->oldest->since_ns -= rondo_ms_to_ns(RONDO_SOCKET_SILENT_MS) + 1;
+    device->newest->since_ns -= rondo_ms_to_ns(RONDO_SOCKET_SILENT_MS) + 1;
+    assert_int_equal(net->connect(late.receiver, late.to_receiver), RONDO_IN_PROGRESS);
+    assert_int_equal(device->dropped[RONDO_SOCKET_SILENT], 1);
+    assert_int_equal(device->nunnamed, 1);
+    assert_int_equal(send(fd, said.proof, sizeof said.proof, MSG_NOSIGNAL), sizeof said.proof);
+    assert_int_equal(connect_one(pair.receiver, pair.to_receiver), RONDO_SUCCESS);
+    said.hello = hello_of(&late);
+    int other = greet(&late, &said);
+    net->close(late.receiver); /* its welcomed connections go, too */
+    assert_int_equal(device->nunnamed, 0);
+    net->close(late.sender);
+    pair_close(&pair);
+    close(fd);
+    close(other);
+    close(mute);
 }
 
 /* This sender has the right secret, but it is not the one of the handle. */
@@ -87,10 +234,10 @@ static void garbage_at_the_port_disturbs_nobody(void **state)
             noise[b] = (uint8_t)random;
         }
         if (i % 4 == 0) { /* garbage that begins like a hello */
-            struct rondo_socket_hello hello = { .magic = RONDO_SOCKET_MAGIC,
-                                                .version = (uint32_t)(i % 8 == 0),
-                                                .to = random,
-                                                .index = noise[0] };
+            struct rondo_auth_hello hello = { .magic = RONDO_SOCKET_MAGIC,
+                                              .version = i % 8 == 0 ? RONDO_SOCKET_VERSION : 0,
+                                              .server = random,
+                                              .index = noise[0] };
             memcpy(noise, &hello, sizeof hello);
         }
         (void)!send(fd, noise, i % 5 == 0 ? 0 : (size_t)i % sizeof noise + 1, MSG_NOSIGNAL);
@@ -127,7 +274,7 @@ static void silent_strangers_are_dropped_after_a_while(void **state)
         end_of_patience(start);
     }
     /* Let the first stranger be too old. */
-    device->oldest->since_ns -= RONDO_SOCKET_SILENT_MS * 1000000ll + 1;
+    device->oldest->since_ns -= rondo_ms_to_ns(RONDO_SOCKET_SILENT_MS) + 1;
     assert_int_equal(net->connect(pair.receiver, pair.to_receiver), RONDO_IN_PROGRESS);
     assert_int_equal(device->dropped[RONDO_SOCKET_SILENT], 1);
     assert_int_equal(device->nunnamed, 1);
@@ -524,6 +671,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         ROW(a_wrong_secret_is_refused),
+        ROW(wrong_hellos_get_no_welcome),
+        ROW(wrong_proofs_are_refused),
+        ROW(a_welcomed_sender_may_take_its_time),
         ROW(another_sender_with_the_secret_is_refused),
         ROW(wrong_handles_are_refused),
         ROW(garbage_at_the_port_disturbs_nobody),

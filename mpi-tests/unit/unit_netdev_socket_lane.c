@@ -15,6 +15,7 @@ static void side_prepare(struct side *side, int owned)
 {
     struct rondo_net_peer peer = some_peer;
     peer.rank = !side->rank;
+    peer.self = side->rank;
     peer.owner = owned ? &side->owner : NULL;
     assert_int_equal(net->prepare(0, &peer, 0, (void **)&side->recv, side->to_sender), RONDO_SUCCESS);
     assert_int_equal(net->prepare(0, &peer, 1, (void **)&side->send, side->to_receiver), RONDO_SUCCESS);

@@ -93,6 +93,7 @@ static void another_subnet_is_reached_by_lid_and_gid(void **state)
     assert_int_equal(dev->prepare(IB, &peer_a, 0, &pair.recv, handle), RONDO_SUCCESS);
     memcpy(&sender, handle, sizeof sender);
     sender.is_send = 1;
+    sender.proof = rondo_netdev_proof(&peer_b, "verbs", 1, 1, sender.nonce);
     sender.gid[7] ^= 1;
     memcpy(handle, &sender, sizeof sender);
     assert_int_equal(dev->connect(pair.recv, handle), RONDO_SUCCESS);

@@ -20,8 +20,8 @@
 enum { IB, ROCE, PAGE = 4096, POLLS = 4 * RONDO_VERBS_IDLE, BUFFER = 1 << 20 };
 
 static const struct rondo_net_device *const dev = &rondo_netdev_verbs;
-static const struct rondo_net_peer peer_a = { .rank = 3, .host = "hostA", .secret = { 1, 2 } };
-static const struct rondo_net_peer peer_b = { .rank = 5, .host = "hostB", .secret = { 1, 2 } };
+static const struct rondo_net_peer peer_a = { .rank = 3, .self = 5, .host = "hostA", .secret = { 1, 2 } };
+static const struct rondo_net_peer peer_b = { .rank = 5, .self = 3, .host = "hostB", .secret = { 1, 2 } };
 static RONDO_ALIGNED(PAGE) uint8_t source[BUFFER], target[BUFFER];
 
 struct pair {

@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/param.h"
+#include "net/auth.h"
 #include "net/netdev_fault.h"
 #include "net/plugin/plugin.h"
 
@@ -171,4 +172,22 @@ void rondo_netdev_finalize(void)
         found.mask = 0;
     }
     pthread_mutex_unlock(&found.lock);
+}
+
+uint64_t rondo_netdev_proof(const struct rondo_net_peer *peer, const char *device, int mine, int is_send,
+                            uint64_t random)
+{
+    struct {
+        char device[16];
+        int32_t maker, taker, channel, is_send;
+        uint64_t random;
+    } names = { .maker = mine ? peer->self : peer->rank,
+                .taker = mine ? peer->rank : peer->self,
+                .channel = peer->channel,
+                .is_send = is_send,
+                .random = random };
+    uint64_t proof;
+    snprintf(names.device, sizeof(names.device), "%s", device);
+    rondo_auth_derive(peer->secret, "rondo handle", &names, sizeof(names), &proof, sizeof(proof));
+    return proof;
 }

@@ -53,11 +53,12 @@ struct rondo_net_properties {
     double latency_us;
 };
 
-/* The other end of a comm: for error messages and for authentication. */
+/* The other end of a comm: for error messages and for authentication (net/auth.h). */
 struct rondo_net_peer {
     int32_t rank, channel;
+    int32_t self; /* this end's rank */
     char host[RONDO_HOST_LEN];
-    uint64_t secret[2]; /* of the communicator; the first bytes on every connection */
+    uint64_t secret[2]; /* of the communicator; devices must not send it */
     /* NULL: none. Comms with one owner, to the same rank on the same channel, may share resources, a
      * sender with a receiver. They are connected together, and one thread at a time uses them all. */
     const void *owner;
@@ -143,6 +144,13 @@ rondo_status rondo_netdev_mask(uint32_t *mask, char *why, size_t bytes);
 /** Choose the device for two ranks with these masks: the first that both have, wrapped if RONDO_NET_FAULT
  * injects faults. @return NULL if there is none. Both ends get the same answer. */
 const struct rondo_net_device *rondo_netdev_common(uint32_t mask_a, uint32_t mask_b);
+/**
+ * Prove in a handle that its maker knows the communicator's secret. Covers the device's name, the direction,
+ * both ranks, the channel and a random number of the maker.
+ * @param mine  the handle is this end's, not the other one's; @param is_send  its maker sends
+ */
+uint64_t rondo_netdev_proof(const struct rondo_net_peer *peer, const char *device, int mine, int is_send,
+                            uint64_t random);
 /** Find a device by its name or a usual alias ("IB" is verbs; a loaded plugin's own name), in any case.
  * @return NULL if there is none. */
 const struct rondo_net_device *rondo_netdev_by_name(const char *name);

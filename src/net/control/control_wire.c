@@ -10,9 +10,7 @@
 #include "base/mem.h"
 
 _Static_assert(RONDO_CALL_RING * sizeof(struct rondo_call) <= RONDO_MSG_BYTES, "an answer holds the ring");
-_Static_assert(sizeof(struct rondo_wire_head) == 40 && sizeof(struct rondo_wire_hello) == 48 &&
-                   sizeof(struct rondo_wire_welcome) == 32,
-               "the wire format is fixed");
+_Static_assert(sizeof(struct rondo_wire_head) == 40, "the wire format is fixed");
 
 /* ---- a control's part ---- */
 
@@ -28,7 +26,8 @@ static rondo_status part_fill(struct rondo_wire_part *part, const struct rondo_c
     part->node_of = config->node_of;
     part->nnodes = config->nnodes;
     part->secret = config->peers[0].id.nonce;
-    part->epoch = (uint32_t)rondo_hash(part->secret, sizeof(config->peers[0].id.nonce), config->comm_hash);
+    rondo_auth_derive(part->secret, "rondo epoch", &config->comm_hash, sizeof(config->comm_hash),
+                      &part->epoch, sizeof(part->epoch));
     memset(part->first, -1, sizeof(int) * (size_t)config->nnodes);
     for (int r = config->nranks - 1; r >= 0; r--) {
         int node = config->node_of[r];
@@ -402,7 +401,7 @@ static void take_parked(struct rondo_control *control)
     for (struct rondo_wire_conn *conn = rondo_wire->conns; conn; conn = next) {
         next = conn->next;
         if (conn->state == RONDO_WIRE_WAITING && conn->hello.comm_hash == control->head->comm_hash &&
-            conn->hello.to == control->rank) {
+            conn->hello.server_rank == control->rank) {
             rondo_wire_parse(conn);
         }
     }

@@ -11,16 +11,20 @@
  * touch a communicator that was made meanwhile.
  *
  *     connecting side                                        accepting side
- *     hello: magic, version, secret and hash of a
- *            communicator of both, process, ranks    --->
- *                                                    <---    welcome: magic, version, secret, process
+ *     hello: a communicator of both, its ranks,
+ *            both processes                          --->
+ *                                                    <---    welcome
+ *     proof                                          --->
  *     message: head (communicator, epoch, kind,
  *            ranks, tag, bytes) and up to
- *            RONDO_MSG_BYTES                         <-->    message
+ *            RONDO_MSG_BYTES                         <-->    message; the first one is a beat
  *
- * The listener drops and counts a connection that does not begin with a hello, has a wrong secret, says
+ * The first three are the handshake of net/auth.h. The connecting side holds its messages until the welcome
+ * has come; the first one follows the proof at once. The beat tells it that its proof was accepted.
+ *
+ * The listener drops and counts a connection that does not begin with a hello, has a wrong proof, says
  * nothing for 5 s, or is one too many. Every field of a message is checked against the communicator's
- * tables: the sender's rank lives in the process at the other end, the epoch (a hash of that communicator's
+ * tables: the sender's rank lives in the process at the other end, the epoch (derived from that communicator's
  * own secret) is right, lengths and ranks are in range.
  *
  * Messages (kind MSG, rondo_control_send). Each pair of ranks has a window of RONDO_WIRE_WINDOW messages for
@@ -36,21 +40,21 @@
  * Deaths. A leader watches the leaders of the nodes at +2^k: it asks for beats and keeps the connection. A
  * connection that ends without BYE means a dead process, and silence of RONDO_DEAD_AFTER an unresponsive
  * one: both end the communicators of its ranks that have not left. A process that refuses the connection
- * before it ever answered has ended, in order or not: that alone ends no communicator.
+ * before it sent a message has ended, in order or not: that alone ends no communicator.
  *
  * Leave and ask. A rank that leaves tells all processes it is connected to; others learn it by asking. A
  * question to a rank's process is answered with the rank's state and its recent calls.
  *
  * Threads and memory. Any thread moves the sockets, under one lock a process, held for bounded work and
  * never while blocking. The control thread sleeps on them, beats and looks for silent peers. Allocated are:
- * accepted connections (at most RONDO_WIRE_UNNAMED that have not sent a secret, then 2 a process), messages
+ * accepted connections (at most RONDO_WIRE_UNNAMED that have proved nothing, then 2 a process), messages
  * until their rank takes them (at most RONDO_MSG_PARKED from each sender), and 32 bytes for each rank and
  * tag with credit outstanding. Messages for a communicator or rank that is not known here are kept, at most
  * RONDO_WIRE_PARKED for 60 s, then dropped and counted; a connection whose hello is for such a communicator
  * keeps its bytes in the kernel.
  *
  * Bytes: for a communicator of several nodes 11 a rank, 4 a node and 12 KiB; 74 KiB a process; 69 KiB a
- * connection (5 KiB until it has sent a secret). Connections: 2 log2(nodes) for a leader (and for whoever
+ * connection (5 KiB until it has sent its proof). Connections: 2 log2(nodes) for a leader (and for whoever
  * ends a communicator), and one for each process that gets messages.
  *
  * Lock order: the watcher's, the wire's, an inbox's. All that is declared here is under the wire's lock.
@@ -58,19 +62,19 @@
 #ifndef RONDO_NET_CONTROL_CONTROL_WIRE_H
 #define RONDO_NET_CONTROL_CONTROL_WIRE_H
 
+#include "net/auth.h"
 #include "net/control/control_impl.h"
 #include "net/socket/socket.h"
 
 enum {
     RONDO_WIRE_HELLO_MAGIC = 0x68637772,
-    RONDO_WIRE_WELCOME_MAGIC = 0x77637772,
     RONDO_WIRE_MAGIC = 0x6d637772,
-    RONDO_WIRE_VERSION = 2,
-    RONDO_WIRE_WINDOW = 8,     /* messages of a tag, sent and not given back, from one rank to another */
-    RONDO_WIRE_UNNAMED = 1024, /* connections without a secret yet; a quarter of the descriptors if less */
-    RONDO_WIRE_PARKED = 64,    /* messages for communicators that are not known yet */
-    RONDO_WIRE_IN = 4 << 10,   /* bytes of a connection read ahead */
-    RONDO_WIRE_OUT = 64 << 10, /* bytes of a connection queued for writing */
+    RONDO_WIRE_VERSION = 3,
+    RONDO_WIRE_WINDOW = 8,         /* messages of a tag, sent and not given back, from one rank to another */
+    RONDO_WIRE_UNNAMED = 1024,     /* connections without a proof yet; a quarter of the descriptors if less */
+    RONDO_WIRE_PARKED = 64,        /* messages for communicators that are not known yet */
+    RONDO_WIRE_IN = 4 << 10,       /* bytes of a connection read ahead */
+    RONDO_WIRE_OUT = 64 << 10,     /* bytes of a connection queued for writing */
     RONDO_WIRE_RESERVE = 16 << 10, /* part of RONDO_WIRE_OUT that MSG leaves free */
     RONDO_WIRE_FINGERS = 2 * 31,
     RONDO_WIRE_ASKED = RONDO_CONTROL_ASKED, /* ranks whose calls are kept */
@@ -83,18 +87,7 @@ enum {
 
 /* ---- on the wire ---- */
 
-struct rondo_wire_hello {
-    uint32_t magic, version;
-    uint64_t secret[2];
-    uint64_t comm_hash, process; /* the connecting side's rondo_wire_process */
-    int32_t from, to;            /* ranks of the communicator */
-};
-
-struct rondo_wire_welcome {
-    uint32_t magic, version;
-    uint64_t secret[2];
-    uint64_t process;
-};
+/* Of the hello: client and server are each side's rondo_wire_process. */
 
 enum rondo_wire_kind {
     RONDO_WIRE_MSG = 1, /* data: the bytes of rondo_control_send */
@@ -130,12 +123,19 @@ enum { RONDO_WIRE_MESSAGE = sizeof(struct rondo_wire_head) + RONDO_MSG_BYTES };
 
 enum rondo_wire_state {
     RONDO_WIRE_CONNECTING, /* not yet connected */
-    RONDO_WIRE_GREETED,    /* connected; hello and messages are on their way, no welcome yet */
+    RONDO_WIRE_GREETED,    /* connected; the hello is on its way, no welcome yet */
     RONDO_WIRE_ACCEPTED,   /* no hello yet */
     RONDO_WIRE_WAITING,    /* its hello names a communicator that is not known yet */
+    RONDO_WIRE_WELCOMED,   /* its hello was answered, no proof yet */
     RONDO_WIRE_OPEN,
     RONDO_WIRE_ENDED
 };
+
+/* Has the other end proved nothing yet? */
+static inline int rondo_wire_is_unnamed(enum rondo_wire_state state)
+{
+    return state == RONDO_WIRE_ACCEPTED || state == RONDO_WIRE_WAITING || state == RONDO_WIRE_WELCOMED;
+}
 
 struct rondo_wire_conn {
     struct rondo_wire_conn *next, *prev; /* in the list of all; next: in that of the ended */
@@ -144,10 +144,13 @@ struct rondo_wire_conn {
     enum rondo_wire_state state, ended_in;
     uint32_t events; /* for which epoll waits */
     uint8_t incoming, sending, watching, beating, silent;
+    uint8_t answered; /* a message has come, so the other end takes this one's */
     int64_t since_ns, heard_ns;
     uint64_t process; /* at the other end */
     uint64_t own;     /* process at this end; differs only in tests with several nodes in one process */
-    struct rondo_wire_hello hello;
+    struct rondo_auth_hello hello;
+    struct rondo_auth_welcome welcome;
+    uint64_t secret[2]; /* of the hello's communicator, at the connecting side */
     size_t in_bytes, out_from, out_to;
     uint8_t in[RONDO_WIRE_IN];
     uint8_t *out;
@@ -158,7 +161,7 @@ struct rondo_wire_conn {
 enum rondo_wire_drop {
     /* connections */
     RONDO_WIRE_DROP_GARBAGE,  /* no hello */
-    RONDO_WIRE_DROP_STRANGER, /* wrong secret, version, process or rank */
+    RONDO_WIRE_DROP_STRANGER, /* wrong proof, version, process or rank */
     RONDO_WIRE_DROP_SILENT,
     RONDO_WIRE_DROP_EXCESS,
     /* messages */
@@ -245,11 +248,11 @@ void rondo_wire_progress(void);
 /* ---- the listener (control_wire_listen.c) ---- */
 
 void rondo_wire_accept(void);
-/** Judge a connection whose hello has come, or that waits for a communicator. @return RONDO_WIRE_OPEN,
+/** Judge a connection whose hello has come, or that waits for a communicator. @return RONDO_WIRE_WELCOMED,
  * RONDO_WIRE_WAITING or RONDO_WIRE_ENDED */
 enum rondo_wire_state rondo_wire_name(struct rondo_wire_conn *conn);
-/** Is this the welcome of the process that was called? */
-int rondo_wire_welcomed(const struct rondo_wire_conn *conn, const struct rondo_wire_welcome *welcome);
+/** Judge the proof of a welcomed connection. @return RONDO_WIRE_OPEN or RONDO_WIRE_ENDED */
+enum rondo_wire_state rondo_wire_prove(struct rondo_wire_conn *conn, const uint8_t proof[RONDO_AUTH_PROOF]);
 int rondo_wire_unnamed_limit(void);
 /** Drop connections that say nothing; accept again after descriptors had run out. */
 void rondo_wire_expire(int64_t now);

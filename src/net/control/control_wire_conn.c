@@ -15,7 +15,7 @@
 #include "base/param.h"
 
 enum { READS = 16 /* of a connection at a time */, EVENTS = 64 };
-#define DRAIN_NS (200 * INT64_C(1000000))
+#define DRAIN_NS INT64_C(1000000000)
 
 static pthread_mutex_t wire_mutex = PTHREAD_MUTEX_INITIALIZER;
 struct rondo_wire *rondo_wire;
@@ -44,7 +44,7 @@ static int connected(const struct rondo_wire_conn *ended)
 {
     for (const struct rondo_wire_conn *conn = rondo_wire->conns; conn; conn = conn->next) {
         if (conn->process == ended->process && conn->own == ended->own &&
-            conn->state != RONDO_WIRE_ACCEPTED && conn->state != RONDO_WIRE_WAITING) {
+            !rondo_wire_is_unnamed(conn->state)) {
             return 1;
         }
     }
@@ -57,8 +57,7 @@ static void settle(void)
     struct rondo_wire_conn *conn;
     while (rondo_wire && (conn = rondo_wire->ended) != NULL) {
         rondo_wire->ended = conn->next;
-        if (conn->ended_in != RONDO_WIRE_ACCEPTED && conn->ended_in != RONDO_WIRE_WAITING &&
-            !connected(conn)) {
+        if (!rondo_wire_is_unnamed(conn->ended_in) && !connected(conn)) {
             rondo_wire_lost(conn);
         }
         conn_free(conn);
@@ -164,7 +163,7 @@ void rondo_wire_end(struct rondo_wire_conn *conn, int error)
     conn->ended_in = conn->state;
     conn->state = RONDO_WIRE_ENDED;
     conn->error = error;
-    rondo_wire->nunnamed -= conn->ended_in == RONDO_WIRE_ACCEPTED || conn->ended_in == RONDO_WIRE_WAITING;
+    rondo_wire->nunnamed -= rondo_wire_is_unnamed(conn->ended_in);
     /* Closing alone would not remove it from the set while a forked child has the descriptor. */
     epoll_ctl(rondo_wire->epoll, EPOLL_CTL_DEL, conn->fd, NULL);
     close(conn->fd);
@@ -234,7 +233,7 @@ int rondo_wire_put(struct rondo_wire_conn *conn, const struct rondo_wire_head *h
     if (!rondo_wire_put_bytes(conn, message, sizeof(*head) + head->bytes)) {
         return 0;
     }
-    if (conn->state == RONDO_WIRE_OPEN || conn->state == RONDO_WIRE_GREETED) {
+    if (conn->state == RONDO_WIRE_OPEN) {
         conn_flush(conn);
     }
     return 1;
@@ -248,25 +247,28 @@ static int message_is_good(const struct rondo_wire_head *head)
            head->bytes <= RONDO_MSG_BYTES && head->zero == 0;
 }
 
-/* Parse one welcome or message. @return its length; 0: incomplete, or not to be handled yet. */
-static size_t parse_one(struct rondo_wire_conn *conn, const uint8_t *at, size_t bytes)
+/* Send the proof, for which the output buffer has its first bytes, and what was queued meanwhile. */
+static size_t parse_welcome(struct rondo_wire_conn *conn, const uint8_t *at, size_t bytes)
+{
+    if (bytes < sizeof(conn->welcome)) {
+        return 0;
+    }
+    memcpy(&conn->welcome, at, sizeof(conn->welcome));
+    if (!rondo_auth_prove(conn->secret, &conn->hello, &conn->welcome, conn->out)) {
+        rondo_wire_count(RONDO_WIRE_DROP_STRANGER);
+        rondo_wire_end(conn, ECONNREFUSED); /* another program has that port: the process has ended */
+        return 0;
+    }
+    conn->state = RONDO_WIRE_OPEN;
+    conn_flush(conn);
+    return sizeof(conn->welcome);
+}
+
+/* Parse one message. @return its length; 0: incomplete. */
+static size_t parse_message(struct rondo_wire_conn *conn, const uint8_t *at, size_t bytes)
 {
     struct rondo_wire_head head;
-    struct rondo_wire_welcome welcome;
-    if (conn->state == RONDO_WIRE_GREETED) {
-        if (bytes < sizeof(welcome)) {
-            return 0;
-        }
-        memcpy(&welcome, at, sizeof(welcome));
-        if (!rondo_wire_welcomed(conn, &welcome)) {
-            rondo_wire_count(RONDO_WIRE_DROP_STRANGER);
-            rondo_wire_end(conn, ECONNREFUSED); /* another program has that port: the process has ended */
-            return 0;
-        }
-        conn->state = RONDO_WIRE_OPEN;
-        return sizeof(welcome);
-    }
-    if (conn->state != RONDO_WIRE_OPEN || bytes < sizeof(head)) {
+    if (bytes < sizeof(head)) {
         return 0;
     }
     memcpy(&head, at, sizeof(head));
@@ -277,6 +279,7 @@ static size_t parse_one(struct rondo_wire_conn *conn, const uint8_t *at, size_t 
     if (bytes < sizeof(head) + head.bytes) {
         return 0;
     }
+    conn->answered = 1;
     if (!rondo_wire_dispatch(conn, &head, at + sizeof(head))) {
         rondo_wire_end(conn, EPROTO);
     }
@@ -304,11 +307,40 @@ static size_t parse_hello(struct rondo_wire_conn *conn)
         rondo_wire_end(conn, EPROTO);
     } else {
         conn->state = named;
-        rondo_wire->nunnamed -= named == RONDO_WIRE_OPEN;
         rondo_wire_pause(conn, named == RONDO_WIRE_WAITING);
-        conn_flush(conn);
     }
-    return named == RONDO_WIRE_OPEN ? sizeof(conn->hello) : 0;
+    return named == RONDO_WIRE_WELCOMED ? sizeof(conn->hello) : 0;
+}
+
+static size_t parse_proof(struct rondo_wire_conn *conn, const uint8_t *at, size_t bytes)
+{
+    static const struct rondo_wire_head beat = {
+        .magic = RONDO_WIRE_MAGIC, .kind = RONDO_WIRE_BEAT, .from = -1, .to = -1
+    };
+    enum rondo_wire_state proved;
+    if (bytes < RONDO_AUTH_PROOF) {
+        return 0;
+    }
+    proved = rondo_wire_prove(conn, at);
+    if (proved == RONDO_WIRE_ENDED) {
+        rondo_wire_end(conn, EPROTO);
+        return 0;
+    }
+    conn->state = proved;
+    rondo_wire->nunnamed--;
+    rondo_wire_put(conn, &beat, NULL, 0);
+    return RONDO_AUTH_PROOF;
+}
+
+/* Parse what comes next. @return its length; 0: incomplete, or not to be handled yet. */
+static size_t parse_one(struct rondo_wire_conn *conn, const uint8_t *at, size_t bytes)
+{
+    switch (conn->state) {
+    case RONDO_WIRE_GREETED: return parse_welcome(conn, at, bytes);
+    case RONDO_WIRE_WELCOMED: return parse_proof(conn, at, bytes);
+    case RONDO_WIRE_OPEN: return parse_message(conn, at, bytes);
+    default: return 0;
+    }
 }
 
 void rondo_wire_parse(struct rondo_wire_conn *conn)
@@ -317,11 +349,8 @@ void rondo_wire_parse(struct rondo_wire_conn *conn)
     if (conn->state == RONDO_WIRE_ACCEPTED || conn->state == RONDO_WIRE_WAITING) {
         at = parse_hello(conn);
     }
-    if (conn->state == RONDO_WIRE_OPEN || conn->state == RONDO_WIRE_GREETED) {
-        while (conn->state != RONDO_WIRE_ENDED &&
-               (n = parse_one(conn, conn->in + at, conn->in_bytes - at)) > 0) {
-            at += n;
-        }
+    while ((n = parse_one(conn, conn->in + at, conn->in_bytes - at)) > 0) {
+        at += n;
     }
     if (at > 0) {
         conn->in_bytes -= at;
@@ -337,8 +366,9 @@ static void conn_read(struct rondo_wire_conn *conn)
             return;
         }
         if (n <= 0) {
-            if (conn->state == RONDO_WIRE_ACCEPTED) {
-                rondo_wire_count(RONDO_WIRE_DROP_GARBAGE);
+            if (rondo_wire_is_unnamed(conn->state)) {
+                rondo_wire_count(conn->state == RONDO_WIRE_WELCOMED ? RONDO_WIRE_DROP_STRANGER
+                                                                    : RONDO_WIRE_DROP_GARBAGE);
             }
             rondo_wire_end(conn, n < 0 ? errno : 0);
             return;
@@ -357,9 +387,13 @@ static void conn_connected(struct rondo_wire_conn *conn)
         rondo_wire_end(conn, error ? error : EIO);
         return;
     }
+    if (send(conn->fd, &conn->hello, sizeof(conn->hello), MSG_NOSIGNAL | MSG_DONTWAIT) !=
+        sizeof(conn->hello)) { /* the send buffer is empty, so all of it fits */
+        rondo_wire_end(conn, errno);
+        return;
+    }
     conn->state = RONDO_WIRE_GREETED;
     conn_wait_for(conn, EPOLLIN);
-    conn_flush(conn);
 }
 
 static void conn_progress(struct rondo_wire_conn *conn, uint32_t events)
@@ -492,14 +526,16 @@ rondo_status rondo_wire_conn_to(struct rondo_control *control, int rank, struct 
     conn->state = RONDO_WIRE_CONNECTING;
     conn->process = process;
     conn->own = own;
-    conn->hello = (struct rondo_wire_hello){ .magic = RONDO_WIRE_HELLO_MAGIC,
+    conn->hello = (struct rondo_auth_hello){ .magic = RONDO_WIRE_HELLO_MAGIC,
                                              .version = RONDO_WIRE_VERSION,
-                                             .secret = { control->wire->secret[0], control->wire->secret[1] },
                                              .comm_hash = control->head->comm_hash,
-                                             .process = own,
-                                             .from = control->rank,
-                                             .to = rank };
-    rondo_wire_put_bytes(conn, &conn->hello, sizeof(conn->hello));
+                                             .client = own,
+                                             .server = process,
+                                             .client_rank = control->rank,
+                                             .server_rank = rank };
+    memcpy(conn->secret, control->wire->secret, sizeof(conn->secret));
+    RONDO_TRY_GOTO(rondo_auth_nonce(conn->hello.nonce), fail);
+    conn->out_to = RONDO_AUTH_PROOF; /* its place, before all messages */
     RONDO_TRY_GOTO(conn_dial(conn, peer), fail);
     rondo_wire_conn_use(conn);
     *conn_out = conn;
@@ -548,7 +584,8 @@ static int drain_wanted(void)
     return 0;
 }
 
-/* Write the reasons and leaves still queued: without them peers would take this process for dead. */
+/* Write the reasons and leaves still queued: without them peers would take this process for dead. A new
+ * connection writes only when its peer's control thread has answered. */
 static void drain(void)
 {
     int64_t end = rondo_now_ns() + DRAIN_NS, now;

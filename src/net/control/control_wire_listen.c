@@ -20,7 +20,7 @@ void rondo_wire_count(enum rondo_wire_drop why)
 {
     static const char *const what[RONDO_WIRE_NUM_DROPS] = {
         [RONDO_WIRE_DROP_GARBAGE] = "a connection that did not begin with a greeting",
-        [RONDO_WIRE_DROP_STRANGER] = "a connection with a wrong secret, version, process or rank",
+        [RONDO_WIRE_DROP_STRANGER] = "a connection with a wrong proof, version, process or rank",
         [RONDO_WIRE_DROP_SILENT] = "a connection that said nothing",
         [RONDO_WIRE_DROP_EXCESS] = "one connection too many",
         [RONDO_WIRE_DROP_MESSAGE] = "a message for a communicator that is not here",
@@ -50,11 +50,12 @@ int rondo_wire_unnamed_limit(void)
 
 static struct rondo_wire_conn *oldest_unnamed(void)
 {
-    struct rondo_wire_conn *oldest = NULL; /* new ones come first in the list */
+    struct rondo_wire_conn *oldest = NULL, *mute = NULL; /* new ones come first in the list */
     for (struct rondo_wire_conn *conn = rondo_wire->conns; conn; conn = conn->next) {
-        oldest = conn->state == RONDO_WIRE_ACCEPTED || conn->state == RONDO_WIRE_WAITING ? conn : oldest;
+        mute = conn->state == RONDO_WIRE_ACCEPTED ? conn : mute;
+        oldest = rondo_wire_is_unnamed(conn->state) ? conn : oldest;
     }
-    return oldest;
+    return mute ? mute : oldest; /* rather one without a hello */
 }
 
 /* @return 0: there is no unnamed connection. */
@@ -69,13 +70,26 @@ static int drop_oldest(void)
     return 1;
 }
 
-/* ---- judging hellos ---- */
+/* ---- judging hellos and proofs ---- */
 
-/* Compare in constant time: the duration must not tell where the secrets differ. */
-static int secrets_equal(const uint64_t a[2], const uint64_t b[2])
+/* What this process knows about the communicator of a hello. */
+struct called {
+    const struct rondo_control *control; /* NULL: closed */
+    const uint64_t *secret;              /* NULL: not known */
+    uint64_t own;                        /* the process that is called */
+};
+
+static struct called called_by(const struct rondo_auth_hello *hello)
 {
-    volatile uint64_t differ = (a[0] ^ b[0]) | (a[1] ^ b[1]);
-    return differ == 0;
+    const struct rondo_control *control = rondo_wire_control(hello->comm_hash, hello->server_rank);
+    const struct rondo_wire_closed *closed = rondo_wire_closed_of(hello->comm_hash, hello->server_rank);
+    if (control) {
+        return (struct called){ .control = control,
+                                .secret = control->wire->secret,
+                                .own = rondo_wire_process(&control->peers[control->rank]) };
+    }
+    return closed ? (struct called){ .secret = closed->secret, .own = closed->process }
+                  : (struct called){ .secret = NULL };
 }
 
 /* A process opens one connection; a second one in its name is not its own. */
@@ -83,58 +97,65 @@ static int came_before(const struct rondo_wire_conn *conn, uint64_t own)
 {
     for (const struct rondo_wire_conn *other = rondo_wire->conns; other; other = other->next) {
         if (other != conn && other->incoming && other->state == RONDO_WIRE_OPEN &&
-            other->process == conn->hello.process && other->own == own) {
+            other->process == conn->hello.client && other->own == own) {
             return 1;
         }
     }
     return 0;
 }
 
-/* Give the connection its output buffer, with the welcome in it. */
-static enum rondo_wire_state let_in(struct rondo_wire_conn *conn, const uint64_t secret[2], uint64_t own)
+/* Does the hello name what is not so? */
+static int is_wrong(const struct rondo_wire_conn *conn, const struct called *called)
 {
-    struct rondo_wire_welcome welcome = { .magic = RONDO_WIRE_WELCOME_MAGIC,
-                                          .version = RONDO_WIRE_VERSION,
-                                          .secret = { secret[0], secret[1] },
-                                          .process = own };
-    if (rondo_calloc(&conn->out, 1, RONDO_WIRE_OUT, "a control connection") != RONDO_SUCCESS) {
-        return RONDO_WIRE_ENDED;
-    }
-    conn->process = conn->hello.process;
-    conn->own = own;
-    rondo_wire_put_bytes(conn, &welcome, sizeof(welcome));
-    rondo_wire_conn_use(conn);
-    return RONDO_WIRE_OPEN;
+    const struct rondo_auth_hello *hello = &conn->hello;
+    const struct rondo_control *control = called->control;
+    return hello->server != called->own || came_before(conn, called->own) ||
+           (control && (hello->client_rank < 0 || hello->client_rank >= control->nranks ||
+                        control->local_of[hello->client_rank] >= 0 ||
+                        rondo_wire_process(&control->peers[hello->client_rank]) != hello->client));
+}
+
+static enum rondo_wire_state stranger(void)
+{
+    rondo_wire_count(RONDO_WIRE_DROP_STRANGER);
+    return RONDO_WIRE_ENDED;
 }
 
 enum rondo_wire_state rondo_wire_name(struct rondo_wire_conn *conn)
 {
-    const struct rondo_wire_hello *hello = &conn->hello;
-    const struct rondo_control *control = rondo_wire_control(hello->comm_hash, hello->to);
-    const struct rondo_wire_closed *closed = control ? NULL
-                                                     : rondo_wire_closed_of(hello->comm_hash, hello->to);
-    const uint64_t *secret = control ? control->wire->secret : closed ? closed->secret : NULL;
-    uint64_t own = control  ? rondo_wire_process(&control->peers[control->rank])
-                   : closed ? closed->process
-                            : 0;
-    if (hello->version == RONDO_WIRE_VERSION && secret == NULL) {
+    struct called called = called_by(&conn->hello);
+    if (conn->hello.version != RONDO_WIRE_VERSION) {
+        return stranger();
+    }
+    if (called.secret == NULL) {
         return RONDO_WIRE_WAITING;
     }
-    if (hello->version != RONDO_WIRE_VERSION || !secrets_equal(secret, hello->secret) ||
-        came_before(conn, own) ||
-        (control &&
-         (hello->from < 0 || hello->from >= control->nranks || control->local_of[hello->from] >= 0 ||
-          rondo_wire_process(&control->peers[hello->from]) != hello->process))) {
-        rondo_wire_count(RONDO_WIRE_DROP_STRANGER);
-        return RONDO_WIRE_ENDED;
+    /* The connection is new: the kernel has room for the welcome. */
+    if (is_wrong(conn, &called) ||
+        rondo_auth_answer(called.secret, &conn->hello, &conn->welcome) != RONDO_SUCCESS ||
+        send(conn->fd, &conn->welcome, sizeof(conn->welcome), MSG_NOSIGNAL | MSG_DONTWAIT) !=
+            sizeof(conn->welcome)) {
+        return stranger();
     }
-    return let_in(conn, secret, own);
+    conn->since_ns = rondo_now_ns();
+    return RONDO_WIRE_WELCOMED;
 }
 
-int rondo_wire_welcomed(const struct rondo_wire_conn *conn, const struct rondo_wire_welcome *welcome)
+enum rondo_wire_state rondo_wire_prove(struct rondo_wire_conn *conn, const uint8_t proof[RONDO_AUTH_PROOF])
 {
-    return welcome->magic == RONDO_WIRE_WELCOME_MAGIC && welcome->version == RONDO_WIRE_VERSION &&
-           welcome->process == conn->process && secrets_equal(welcome->secret, conn->hello.secret);
+    struct called called = called_by(&conn->hello); /* again: much may have happened since the welcome */
+    if (called.secret == NULL || is_wrong(conn, &called) ||
+        !rondo_auth_proved(called.secret, &conn->hello, &conn->welcome, proof)) {
+        return stranger();
+    }
+    if (rondo_calloc(&conn->out, 1, RONDO_WIRE_OUT, "a control connection") != RONDO_SUCCESS) {
+        return RONDO_WIRE_ENDED;
+    }
+    conn->process = conn->hello.client;
+    conn->own = called.own;
+    conn->answered = 1;
+    rondo_wire_conn_use(conn);
+    return RONDO_WIRE_OPEN;
 }
 
 /* ---- accepting ---- */
@@ -176,8 +197,9 @@ void rondo_wire_expire(int64_t now)
         if (conn->state == RONDO_WIRE_ACCEPTED && now - conn->since_ns > RONDO_WIRE_UNNAMED_NS) {
             rondo_wire_count(RONDO_WIRE_DROP_SILENT);
             rondo_wire_end(conn, ETIMEDOUT);
-        } else if (conn->state == RONDO_WIRE_WAITING && now - conn->since_ns > RONDO_WIRE_PARKED_NS) {
-            rondo_wire_count(RONDO_WIRE_DROP_OLD);
+        } else if (rondo_wire_is_unnamed(conn->state) && now - conn->since_ns > RONDO_WIRE_PARKED_NS) {
+            rondo_wire_count(conn->state == RONDO_WIRE_WAITING ? RONDO_WIRE_DROP_OLD
+                                                               : RONDO_WIRE_DROP_SILENT);
             rondo_wire_end(conn, ETIMEDOUT);
         }
     }

@@ -19,7 +19,7 @@ _Static_assert((int)RONDO_NET_HOST == (int)RONDO_PLUGIN_HOST &&
 
 enum {
     MAGIC = 0x6e67706c /* "lpgn" */,
-    VERSION = 1,
+    VERSION = 2,
     POOL = 2 * RONDO_NET_MAX_REQUESTS /* messages, and flushes */
 };
 
@@ -27,8 +27,9 @@ enum {
 struct sender_handle {
     uint32_t magic;
     uint16_t version, abi;
-    uint64_t proof;  /* hash of the communicator's secret */
+    uint64_t proof;  /* rondo_netdev_proof, with the nonce */
     uint64_t plugin; /* hash of the plugin's name */
+    uint64_t nonce;
 };
 _Static_assert(sizeof(struct sender_handle) <= RONDO_NET_HANDLE, "a handle holds it");
 
@@ -234,10 +235,6 @@ static void plugin_close(void *arg)
     rondo_free(comm);
 }
 
-static uint64_t proof_of(const struct rondo_net_peer *peer)
-{
-    return rondo_hash(peer->secret, sizeof peer->secret, MAGIC);
-}
 static uint64_t name_hash(void) { return rondo_hash(used.plugin.name, strlen(used.plugin.name), MAGIC); }
 
 static rondo_status comm_open(struct comm *comm, void *handle)
@@ -255,8 +252,9 @@ static rondo_status comm_open(struct comm *comm, void *handle)
         struct sender_handle mine = { .magic = MAGIC,
                                       .version = VERSION,
                                       .abi = (uint16_t)used.plugin.abi->version,
-                                      .proof = proof_of(&comm->peer),
                                       .plugin = name_hash() };
+        RONDO_TRY(rondo_random(&mine.nonce, sizeof mine.nonce));
+        mine.proof = rondo_netdev_proof(&comm->peer, "plugin", 1, 1, mine.nonce);
         memcpy(handle, &mine, sizeof mine);
         return RONDO_SUCCESS;
     }
@@ -301,7 +299,8 @@ static rondo_status handle_take(struct comm *comm, const void *handle)
         return RONDO_SUCCESS;
     }
     memcpy(&other, handle, sizeof other);
-    if (other.magic != MAGIC || other.version != VERSION || other.proof != proof_of(&comm->peer)) {
+    if (other.magic != MAGIC || other.version != VERSION ||
+        other.proof != rondo_netdev_proof(&comm->peer, "plugin", 0, 1, other.nonce)) {
         return comm_end(comm, RONDO_REMOTE_ERROR,
                         "the other end's handle is not a sender's handle of a net plugin of this "
                         "communicator");

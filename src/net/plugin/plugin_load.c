@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "net/auth.h"
 
 /* ---- the log function that a plugin gets ---- */
 
@@ -279,7 +280,11 @@ static void context_free(struct rondo_plugin *plugin, struct rondo_plugin_contex
 rondo_status rondo_plugin_context_get(struct rondo_plugin *plugin, const uint64_t secret[2],
                                       struct rondo_plugin_context **context)
 {
-    uint64_t id = plugin->abi->has_contexts ? rondo_hash(secret, 2 * sizeof secret[0], 0) | 1 : 0;
+    uint64_t id = 0;
+    if (plugin->abi->has_contexts) { /* plugins may send it */
+        rondo_auth_derive(secret, "rondo plugin", "", 0, &id, sizeof id);
+        id |= 1;
+    }
     *context = plugin->contexts;
     while (*context != NULL && (*context)->id != id) {
         *context = (*context)->next;

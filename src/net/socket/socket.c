@@ -329,6 +329,7 @@ static rondo_status socket_prepare(int device, const struct rondo_net_peer *peer
         rondo_socket_stage_room(new, &new->stage[0], is_send ? RONDO_SOCKET_COPIED : RONDO_SOCKET_READ),
         fail);
     RONDO_TRY_GOTO(rondo_random(&new->cookie, sizeof new->cookie), fail);
+    RONDO_TRY_GOTO(rondo_auth_nonce(new->nonce), fail);
     if (is_send) {
         reverse_find(new);
     } else {
@@ -427,13 +428,23 @@ static rondo_status conn_start(struct rondo_socket_comm *comm, struct rondo_sock
     return RONDO_SUCCESS;
 }
 
+static struct rondo_auth_hello hello_of(const struct rondo_socket_comm *comm,
+                                        const struct rondo_socket_conn *conn)
+{
+    struct rondo_auth_hello hello = { .magic = RONDO_SOCKET_MAGIC,
+                                      .version = RONDO_SOCKET_VERSION,
+                                      .client = comm->cookie,
+                                      .server = comm->other.cookie,
+                                      .client_rank = comm->peer.self,
+                                      .server_rank = comm->peer.rank,
+                                      .index = (uint32_t)(conn - comm->conn) };
+    memcpy(hello.nonce, comm->nonce, sizeof hello.nonce);
+    return hello;
+}
+
 static rondo_status conn_greet(struct rondo_socket_comm *comm, struct rondo_socket_conn *conn)
 {
-    struct rondo_socket_hello hello = { .magic = RONDO_SOCKET_MAGIC,
-                                        .version = RONDO_SOCKET_VERSION,
-                                        .to = comm->other.cookie,
-                                        .from = comm->cookie,
-                                        .index = (uint32_t)(conn - comm->conn) };
+    struct rondo_auth_hello hello = hello_of(comm, conn);
     struct pollfd poll_fd = { .fd = conn->fd, .events = POLLOUT };
     int error = 0;
     socklen_t bytes = sizeof error;
@@ -443,7 +454,6 @@ static rondo_status conn_greet(struct rondo_socket_comm *comm, struct rondo_sock
     if (getsockopt(conn->fd, SOL_SOCKET, SO_ERROR, &error, &bytes) != 0 || error != 0) {
         return rondo_socket_lost(comm, error, "connecting");
     }
-    memcpy(hello.secret, comm->peer.secret, sizeof hello.secret);
     if (send(conn->fd, &hello, sizeof hello, MSG_NOSIGNAL | MSG_DONTWAIT) !=
         sizeof hello) { /* the send buffer is empty, so all of it fits */
         return rondo_socket_lost(comm, errno, "connecting");
@@ -452,10 +462,30 @@ static rondo_status conn_greet(struct rondo_socket_comm *comm, struct rondo_sock
     return RONDO_SUCCESS;
 }
 
+/* Send the proof. From then on the sender sends messages: it does not wait for the receiver to read it. */
+static rondo_status conn_prove(struct rondo_socket_comm *comm, struct rondo_socket_conn *conn,
+                               const struct rondo_auth_welcome *welcome)
+{
+    struct rondo_auth_hello hello = hello_of(comm, conn);
+    uint8_t proof[RONDO_AUTH_PROOF];
+    if (!rondo_auth_prove(comm->peer.secret, &hello, welcome, proof)) {
+        return rondo_socket_end(comm, RONDO_REMOTE_ERROR,
+                                "connecting failed: the other end does not prove that it belongs to this "
+                                "communicator; usual causes: another program has taken that port, or Rondo's "
+                                "versions differ");
+    }
+    if (send(conn->fd, proof, sizeof proof, MSG_NOSIGNAL | MSG_DONTWAIT) !=
+        sizeof proof) { /* the receiver has read the hello, so there is room */
+        return rondo_socket_lost(comm, errno, "connecting");
+    }
+    conn->state = RONDO_SOCKET_READY;
+    return RONDO_SUCCESS;
+}
+
 /* A welcome is one packet: read it whole, or leave it until it is whole. */
 static rondo_status conn_welcomed(struct rondo_socket_comm *comm, struct rondo_socket_conn *conn)
 {
-    struct rondo_socket_welcome welcome;
+    struct rondo_auth_welcome welcome;
     ssize_t n = recv(conn->fd, &welcome, sizeof welcome, MSG_PEEK | MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
         return RONDO_SUCCESS;
@@ -473,12 +503,8 @@ static rondo_status conn_welcomed(struct rondo_socket_comm *comm, struct rondo_s
         return RONDO_SUCCESS;
     }
     n = recv(conn->fd, &welcome, sizeof welcome, MSG_DONTWAIT);
-    if (welcome.magic != RONDO_SOCKET_MAGIC || welcome.version != RONDO_SOCKET_VERSION ||
-        welcome.from != comm->cookie) {
-        return rondo_socket_lost(comm, -1, "connecting");
-    }
-    conn->state = RONDO_SOCKET_READY;
-    return RONDO_SUCCESS;
+    return (size_t)n == sizeof welcome ? conn_prove(comm, conn, &welcome)
+                                       : rondo_socket_lost(comm, errno, "connecting");
 }
 
 static rondo_status sender_connect(struct rondo_socket_comm *comm)

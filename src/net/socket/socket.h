@@ -4,7 +4,8 @@
  * table and the life of a comm, lanes included (socket.c).
  *
  * A comm is `nconns` TCP connections, which the sender makes to the listener of the receiver's device. The
- * receiver writes nothing but one welcome on each. Connection i carries the i-th part of every message; a
+ * receiver writes nothing but one welcome on each, and drops a connection whose first bytes do not prove that
+ * its sender knows the communicator's secret (net/auth.h). Connection i carries the i-th part of every message; a
  * frame precedes part 0:
  *
  *   conn 0:  | frame 0 | message 0, part 0 | frame 1 | message 1 (small) | frame 2 | message 2, part 0 | ...
@@ -39,6 +40,7 @@
 #include <pthread.h>
 #include <sys/uio.h>
 #include "base/ifnames.h"
+#include "net/auth.h"
 #include "net/netdev.h"
 
 enum {
@@ -52,12 +54,12 @@ enum {
                                   * KiB) */
     RONDO_SOCKET_COPIED = 4112,    /* up to this size a sender copies frames and messages together, which is
                                   * cheaper than a gathered call */
-    RONDO_SOCKET_UNNAMED = 1024,   /* most connections that have not sent a hello; a quarter of the
+    RONDO_SOCKET_UNNAMED = 1024,   /* most connections that have not proved who they are; a quarter of the
                                   * descriptors if that is less */
-    RONDO_SOCKET_SILENT_MS = 5000, /* how long they may be silent */
+    RONDO_SOCKET_SILENT_MS = 5000, /* how long they may be silent before their hello */
     RONDO_SOCKET_MESSAGES = RONDO_NET_MAX_REQUESTS * RONDO_NET_MAX_RECVS, /* a byte holds an index */
     RONDO_SOCKET_MAGIC = 0x6b637372,                                      /* "rsck" */
-    RONDO_SOCKET_VERSION = 3,
+    RONDO_SOCKET_VERSION = 4,
     RONDO_SOCKET_ADDR_TEXT = 80
 };
 
@@ -80,19 +82,8 @@ struct rondo_socket_handle {
 };
 _Static_assert(sizeof(struct rondo_socket_handle) <= RONDO_NET_HANDLE, "a handle fits");
 
-/* First bytes on a connection, from the sender. */
-struct rondo_socket_hello {
-    uint32_t magic, version;
-    uint64_t secret[2];
-    uint64_t to, from; /* cookies of the two comms */
-    uint32_t index, zero;
-};
-
-/* The answer. */
-struct rondo_socket_welcome {
-    uint32_t magic, version;
-    uint64_t from; /* from the hello */
-};
+/* A connection begins with the handshake of net/auth.h: the sender is the client; ids are the cookies of the
+ * two comms. */
 
 /* Precedes a message. */
 struct rondo_socket_frame {
@@ -111,12 +102,16 @@ enum rondo_socket_drop {
     RONDO_SOCKET_NUM_DROPS
 };
 
+/* A connection whose sender has not proved who it is. */
 struct rondo_socket_unnamed {
     struct rondo_socket_unnamed *next, *prev;
     int64_t since_ns;
-    size_t bytes;
+    size_t bytes; /* of the hello or the proof, so far */
     int fd;
-    struct rondo_socket_hello hello;
+    int welcomed; /* the hello is right; it may stay until its comm waits no longer */
+    struct rondo_auth_hello hello;
+    struct rondo_auth_welcome welcome;
+    uint8_t proof[RONDO_AUTH_PROOF];
 };
 
 struct rondo_socket_device {
@@ -198,6 +193,7 @@ struct rondo_socket_comm {
     struct rondo_net_peer peer;
     int is_send, connected, waiting, nconns, narrived;
     uint64_t cookie;
+    uint8_t nonce[RONDO_AUTH_NONCE];  /* of a sender's hellos, which differ by their index */
     struct rondo_socket_handle other; /* the other end's, set by connect */
     rondo_status status;              /* the error that ended it, with its sentence */
     char text[RONDO_ERROR_TEXT];

@@ -41,12 +41,12 @@ void rondo_socket_options(int fd)
     }
 }
 
-/* ---- connections that have not sent a hello ---- */
+/* ---- connections that have not proved who they are ---- */
 
 /* Log a line whenever the number has doubled: a port scan does not fill the log. */
 static void count_drop(struct rondo_socket_device *device, enum rondo_socket_drop why)
 {
-    static const char *const what[] = { "an invalid greeting", "a wrong secret, version or communicator",
+    static const char *const what[] = { "an invalid greeting", "a wrong proof, version or communicator",
                                         "silence", "too many at a time" };
     uint64_t all = 0;
     device->dropped[why]++;
@@ -89,70 +89,95 @@ static int unnamed_limit(void)
     return limit.rlim_cur < 4 ? 1 : (int)(limit.rlim_cur / 4);
 }
 
-/* Compare in constant time. */
-static int secrets_equal(const uint64_t a[2], const uint64_t b[2])
+/* Drop the oldest connection without a right hello, else the oldest: it had the most time. */
+static void oldest_drop(struct rondo_socket_device *device)
 {
-    volatile uint64_t differ = (a[0] ^ b[0]) | (a[1] ^ b[1]);
-    return differ == 0;
+    struct rondo_socket_unnamed *at = device->oldest;
+    while (at && at->welcomed) {
+        at = at->next;
+    }
+    unnamed_drop(device, at ? at : device->oldest, RONDO_SOCKET_EXCESS);
+}
+
+static void silent_drop(struct rondo_socket_device *device, int64_t now_ns)
+{
+    struct rondo_socket_unnamed *at = device->oldest, *next;
+    for (; at && now_ns - at->since_ns > rondo_ms_to_ns(RONDO_SOCKET_SILENT_MS); at = next) {
+        next = at->next;
+        if (!at->welcomed) { /* else its sender may be busy elsewhere, as any sender may */
+            unnamed_drop(device, at, RONDO_SOCKET_SILENT);
+        }
+    }
 }
 
 /* Find the comm that a hello is for; NULL: none. */
 static struct rondo_socket_comm *comm_of(const struct rondo_socket_device *device,
-                                         const struct rondo_socket_hello *hello)
+                                         const struct rondo_auth_hello *hello)
 {
-    for (struct rondo_socket_comm *comm = device->waiting; comm; comm = comm->next) {
-        if (comm->cookie == hello->to) {
-            return secrets_equal(comm->peer.secret, hello->secret) && hello->index < (uint32_t)comm->nconns &&
-                           comm->conn[hello->index].fd < 0
-                       ? comm
-                       : NULL;
-        }
+    struct rondo_socket_comm *comm = hello->version == RONDO_SOCKET_VERSION ? device->waiting : NULL;
+    while (comm && comm->cookie != hello->server) {
+        comm = comm->next;
     }
-    return NULL;
+    return comm && hello->client_rank == comm->peer.rank && hello->server_rank == comm->peer.self &&
+                   hello->index < (uint32_t)comm->nconns && comm->conn[hello->index].fd < 0
+               ? comm
+               : NULL;
+}
+
+static void unnamed_welcome(struct rondo_socket_device *device, struct rondo_socket_unnamed *unnamed)
+{
+    struct rondo_auth_welcome *welcome = &unnamed->welcome;
+    struct rondo_socket_comm *comm = comm_of(device, &unnamed->hello);
+    /* The connection is new: its send buffer has room for the welcome. */
+    if (!comm || rondo_auth_answer(comm->peer.secret, &unnamed->hello, welcome) != RONDO_SUCCESS ||
+        send(unnamed->fd, welcome, sizeof *welcome, MSG_NOSIGNAL | MSG_DONTWAIT) != sizeof *welcome) {
+        unnamed_drop(device, unnamed, RONDO_SOCKET_STRANGER);
+        return;
+    }
+    unnamed->welcomed = 1;
+    unnamed->bytes = 0;
 }
 
 static void unnamed_named(struct rondo_socket_device *device, struct rondo_socket_unnamed *unnamed)
 {
-    const struct rondo_socket_hello *hello = &unnamed->hello;
-    struct rondo_socket_welcome welcome = { .magic = RONDO_SOCKET_MAGIC,
-                                            .version = RONDO_SOCKET_VERSION,
-                                            .from = hello->from };
-    struct rondo_socket_comm *comm = hello->version == RONDO_SOCKET_VERSION ? comm_of(device, hello) : NULL;
-    /* The connection is new: its send buffer has room for the welcome. */
-    if (!comm || send(unnamed->fd, &welcome, sizeof welcome, MSG_NOSIGNAL | MSG_DONTWAIT) != sizeof welcome) {
+    const struct rondo_auth_hello *hello = &unnamed->hello;
+    struct rondo_socket_comm *comm = comm_of(device, hello); /* again: much may have happened since */
+    if (!comm || !rondo_auth_proved(comm->peer.secret, hello, &unnamed->welcome, unnamed->proof)) {
         unnamed_drop(device, unnamed, RONDO_SOCKET_STRANGER);
         return;
     }
     rondo_socket_options(unnamed->fd);
     comm->conn[hello->index].fd = unnamed->fd;
-    comm->conn[hello->index].from = hello->from;
+    comm->conn[hello->index].from = hello->client;
     comm->conn[hello->index].state = RONDO_SOCKET_READY;
     comm->narrived++;
     unnamed_forget(device, unnamed);
 }
 
-/* Read no byte beyond the hello. */
+/* Read no byte beyond the hello, then none beyond the proof. */
 static void unnamed_read(struct rondo_socket_device *device, struct rondo_socket_unnamed *unnamed)
 {
     static const uint32_t magic = RONDO_SOCKET_MAGIC;
-    ssize_t n = recv(unnamed->fd, (char *)&unnamed->hello + unnamed->bytes,
-                     sizeof unnamed->hello - unnamed->bytes, MSG_DONTWAIT);
+    char *to = unnamed->welcomed ? (char *)unnamed->proof : (char *)&unnamed->hello;
+    size_t wanted = unnamed->welcomed ? sizeof unnamed->proof : sizeof unnamed->hello;
+    ssize_t n = recv(unnamed->fd, to + unnamed->bytes, wanted - unnamed->bytes, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
         return;
     }
     unnamed->bytes += n > 0 ? (size_t)n : 0;
-    if (n <= 0 || memcmp(&unnamed->hello, &magic, rondo_min_size(unnamed->bytes, sizeof magic)) != 0) {
-        unnamed_drop(device, unnamed, RONDO_SOCKET_GARBAGE);
-    } else if (unnamed->bytes == sizeof unnamed->hello) {
-        unnamed_named(device, unnamed);
+    if (n <= 0 ||
+        (!unnamed->welcomed && memcmp(to, &magic, rondo_min_size(unnamed->bytes, sizeof magic)) != 0)) {
+        unnamed_drop(device, unnamed, unnamed->welcomed ? RONDO_SOCKET_STRANGER : RONDO_SOCKET_GARBAGE);
+    } else if (unnamed->bytes == wanted) {
+        (unnamed->welcomed ? unnamed_named : unnamed_welcome)(device, unnamed);
     }
 }
 
 static void unnamed_new(struct rondo_socket_device *device, int fd, int64_t now_ns)
 {
     struct rondo_socket_unnamed *unnamed;
-    while (device->nunnamed >= unnamed_limit()) { /* the oldest, which had the most time to send */
-        unnamed_drop(device, device->oldest, RONDO_SOCKET_EXCESS);
+    while (device->nunnamed >= unnamed_limit()) {
+        oldest_drop(device);
     }
     if (RONDO_NEW(unnamed, "a connection") != RONDO_SUCCESS) {
         close(fd);
@@ -186,7 +211,7 @@ static void accept_some(struct rondo_socket_device *device, int64_t now_ns)
                 device->accept_errno = errno;
                 return;
             }
-            unnamed_drop(device, device->oldest, RONDO_SOCKET_EXCESS);
+            oldest_drop(device);
         } else if (errno == EAGAIN) {
             return;
         } /* else the connection ended before it was accepted */
@@ -206,9 +231,7 @@ static void accept_locked(struct rondo_socket_device *device)
             more = 1;
         }
     }
-    while (device->oldest && now_ns - device->oldest->since_ns > rondo_ms_to_ns(RONDO_SOCKET_SILENT_MS)) {
-        unnamed_drop(device, device->oldest, RONDO_SOCKET_SILENT);
-    }
+    silent_drop(device, now_ns);
     if (more) {
         accept_some(device, now_ns);
     }
@@ -242,7 +265,7 @@ static void listener_close(struct rondo_socket_device *device)
         RONDO_INFO(
             RONDO_SUBSYS_NET,
             "net: %s of %s no longer listens; of the dropped connections %llu sent an invalid greeting, "
-            "%llu had a wrong secret, version or "
+            "%llu had a wrong proof, version or "
             "communicator, %llu were silent, %llu too many",
             device->text, device->name, (unsigned long long)dropped[RONDO_SOCKET_GARBAGE],
             (unsigned long long)dropped[RONDO_SOCKET_STRANGER],
@@ -306,6 +329,19 @@ rondo_status rondo_socket_listen(struct rondo_socket_comm *comm)
     return status;
 }
 
+/* Connections that were welcomed for this comm and have not proved anything: nobody waits for them now. */
+static void welcomed_close(struct rondo_socket_device *device, const struct rondo_socket_comm *comm)
+{
+    for (struct rondo_socket_unnamed *at = device->oldest, *next; at; at = next) {
+        int fd = at->fd;
+        next = at->next;
+        if (at->welcomed && at->hello.server == comm->cookie) {
+            unnamed_forget(device, at);
+            close(fd);
+        }
+    }
+}
+
 void rondo_socket_unlisten(struct rondo_socket_comm *comm, int gone)
 {
     struct rondo_socket_device *device = comm->device;
@@ -317,6 +353,7 @@ void rondo_socket_unlisten(struct rondo_socket_comm *comm, int gone)
     if (*at) {
         *at = comm->next;
         comm->waiting = 0;
+        welcomed_close(device, comm);
         __atomic_sub_fetch(&device->nwaiting, 1, __ATOMIC_RELAXED);
     }
     if (gone && --device->refs == 0) {

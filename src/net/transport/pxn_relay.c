@@ -269,6 +269,7 @@ static void cell_offer(struct rondo_pxn_thread *relay, int i, const struct rondo
                                  .peer = conn->to,
                                  .channel = conn->channel,
                                  .is_send = 1,
+                                 .relayed = 1 + conn->from,
                                  .protos = protos };
     link->net_name = conn->net_name; /* valid only during the offer */
     *cell = (struct rondo_pxn_cell){

@@ -57,6 +57,7 @@ struct rondo_link {
     void *state; /* private to the transport; disconnect frees it */
     int peer, channel;
     int is_send;
+    int relayed;          /* 1 + the rank that a relay sends for (pxn.h); 0: this rank's own */
     uint32_t protos;      /* mask of protocols that need buffers */
     const char *net_name; /* net device in the graphs ("mlx5_0:1"), NULL: none; only offer reads it */
     struct rondo_conn conn;

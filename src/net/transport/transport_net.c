@@ -216,6 +216,7 @@ static rondo_status prepare(struct rondo_net_end *end, struct rondo_connect *con
     int alone = link->channel < 0 || end->owner->segment != NULL;
     struct rondo_net_peer peer = { .rank = link->peer,
                                    .channel = link->channel,
+                                   .self = link->relayed ? link->relayed - 1 : net->rank,
                                    .owner = alone ? NULL : end->owner };
     struct rondo_net_properties properties;
     uint8_t handle[RONDO_NET_HANDLE] RONDO_ALIGNED(8);

@@ -81,8 +81,8 @@ static rondo_status end_fill(struct rondo_verbs_comm *comm)
                                      .lanes = (uint8_t)comm->nlanes,
                                      .split = (uint8_t)rondo_params()->ib_split_data_on_qps,
                                      .nonce = random.nonce,
-                                     .proof = rondo_hash(comm->peer.secret, sizeof comm->peer.secret,
-                                                         RONDO_VERBS_MAGIC) };
+                                     .proof = rondo_netdev_proof(&comm->peer, "verbs", 1, comm->is_send,
+                                                                 random.nonce) };
     memcpy(end->gid, comm->address.gid.raw, sizeof end->gid);
     snprintf(end->device, sizeof end->device, "%.25s", comm->port->nic->name);
     return RONDO_SUCCESS;
@@ -133,8 +133,8 @@ static const char *end_fault(const struct rondo_verbs_comm *comm, const struct r
         return "it is not a verbs record of this version; run the same version and the same RONDO_IB_DISABLE "
                "everywhere";
     }
-    if (end->proof != comm->mine.proof) {
-        return "it belongs to another communicator";
+    if (end->proof != rondo_netdev_proof(&comm->peer, "verbs", 0, !comm->is_send, end->nonce)) {
+        return "it belongs to another communicator or another pair of ranks";
     }
     if (end->is_send == comm->mine.is_send || end->mtu < IBV_MTU_256 || end->mtu > IBV_MTU_4096 ||
         end->lanes < 1 || end->lanes > RONDO_VERBS_LANES || end->split > 1) {

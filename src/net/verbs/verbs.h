@@ -147,7 +147,7 @@ int rondo_verbs_range_has(const struct rondo_verbs_range *range, const uint8_t g
 
 enum {
     RONDO_VERBS_MAGIC = 0x72647662,
-    RONDO_VERBS_VERSION = 3,
+    RONDO_VERBS_VERSION = 4,
     RONDO_VERBS_LANES = 8,    /* queue pairs of a comm at most; the handle has room for their numbers */
     RONDO_VERBS_STRIPE = 128, /* stripes are multiples of it */
     RONDO_VERBS_SLOTS = RONDO_NET_MAX_REQUESTS, /* messages, or groups of them, in flight */
@@ -170,7 +170,7 @@ struct rondo_verbs_end {
     uint32_t rkey;    /* of the block at address */
     uint64_t address; /* of struct rondo_verbs_memory */
     uint64_t nonce;   /* of this end */
-    uint64_t proof;   /* hash of the communicator's secret */
+    uint64_t proof;   /* rondo_netdev_proof, with the nonce */
     uint8_t gid[16];
     uint16_t lid;
     uint8_t mtu, link_layer;
