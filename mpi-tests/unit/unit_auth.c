@@ -7,6 +7,7 @@
 
 #include "in_child.h"
 #include "net/auth.h"
+#include "net/bootstrap/bootstrap.h"
 #include "net/netdev.h"
 
 static const uint64_t secret[2] = { 0x0123456789abcdef, 0xfedcba9876543210 };
@@ -300,6 +301,27 @@ static void the_control_plane_never_sends_the_secret(void **state)
     assert_int_equal(tap_halves(), 0);
 }
 
+static void a_childs_members_derive_its_secret(void **state)
+{
+    static const int members[2] = { 0, 1 };
+    struct rondo_bootstrap *b[2], *next;
+    struct nodes w;
+    (void)state;
+    nodes_secret(&w);
+    for (int r = 0; r < 2; r++) {
+        assert_int_equal(rondo_bootstrap_control(w.control[r], members, 2, r, 7, &b[r]), RONDO_SUCCESS);
+    }
+    assert_int_equal(rondo_bootstrap_control(w.control[0], members, 2, 0, 8, &next), RONDO_SUCCESS);
+    assert_memory_equal(b[0]->secret, b[1]->secret, sizeof(secret));
+    assert_memory_not_equal(b[0]->secret, next->secret, sizeof(secret));
+    assert_memory_not_equal(b[0]->secret, secret, sizeof(secret));
+    next->ops->close(next, 1);
+    for (int r = 0; r < 2; r++) {
+        b[r]->ops->close(b[r], 1);
+    }
+    nodes_close(&w);
+}
+
 static void socket_comms_never_send_the_secret(void **state)
 {
     const struct rondo_net_device *net = &rondo_netdev_socket;
@@ -351,6 +373,7 @@ int main(void)
         cmocka_unit_test(a_forked_child_can_do_it),
         cmocka_unit_test(the_tap_sees_what_is_sent),
         cmocka_unit_test(the_control_plane_never_sends_the_secret),
+        cmocka_unit_test(a_childs_members_derive_its_secret),
         cmocka_unit_test(socket_comms_never_send_the_secret),
     };
     return cmocka_run_group_tests(tests, setup, NULL);

@@ -118,13 +118,30 @@ static void unique_ids_differ(void **state)
 {
     (void)state;
     struct rondo_unique_id a, b;
-    assert_int_equal(rondo_unique_id_make(&a, 5), RONDO_SUCCESS);
-    assert_int_equal(rondo_unique_id_make(&b, 5), RONDO_SUCCESS);
+    assert_int_equal(rondo_unique_id_make(&a, 5, NULL), RONDO_SUCCESS);
+    assert_int_equal(rondo_unique_id_make(&b, 5, NULL), RONDO_SUCCESS);
     assert_int_equal(a.root, 5);
     assert_int_equal(b.sequence, a.sequence + 1);
     assert_memory_not_equal(a.nonce, b.nonce, sizeof a.nonce);
     static const uint64_t zero[2];
     assert_memory_not_equal(a.nonce, zero, sizeof zero);
+    assert_int_equal(rondo_unique_id_make(&a, 5, b.nonce), RONDO_SUCCESS); /* it does not travel */
+    assert_memory_equal(a.nonce, zero, sizeof zero);
+}
+
+static void an_identity_has_a_public_name(void **state)
+{
+    (void)state;
+    struct rondo_unique_id id;
+    assert_int_equal(rondo_unique_id_make(&id, 5, NULL), RONDO_SUCCESS);
+    uint64_t name = rondo_unique_id_hash(&id);
+    assert_true(name == rondo_unique_id_hash(&id));
+    assert_true(name != id.nonce[0] && name != id.nonce[1]);
+    id.sequence++;
+    assert_true(name != rondo_unique_id_hash(&id));
+    id.sequence--;
+    id.nonce[1] ^= 1;
+    assert_true(name != rondo_unique_id_hash(&id));
 }
 
 static void equal_records_pass(void **state)
@@ -387,6 +404,7 @@ int main(void)
         cmocka_unit_test(node_is_host_and_shm_device_and_pid_namespace),
         cmocka_unit_test(RONDO_HOSTID_replaces_the_identity_of_the_host),
         cmocka_unit_test(unique_ids_differ),
+        cmocka_unit_test(an_identity_has_a_public_name),
         cmocka_unit_test(equal_records_pass),
         cmocka_unit_test(a_different_version_is_named_with_both_hosts),
         cmocka_unit_test(ranks_and_sizes_that_do_not_match_are_named),

@@ -1,5 +1,6 @@
 /* Phase "peers": every rank tells all others who it is and where it runs. */
 #include <stdio.h>
+#include <string.h>
 
 #include "base/fault.h"
 #include "base/mem.h"
@@ -17,8 +18,9 @@ static rondo_status fill_peer(struct rondo_init *init, struct rondo_peer *mine)
     RONDO_TRY(rondo_peer_fill(mine, ctx->job.rank, ctx->job.nranks,
                               init->probe.base != NULL ? &init->probe : NULL));
     RONDO_TRY(ctx->backend->fill_peer(ctx, mine));
-    return ctx->job.rank == 0 ? rondo_unique_id_make(&mine->id, init->bootstrap->root_world_rank)
-                              : RONDO_SUCCESS;
+    return ctx->job.rank == 0
+               ? rondo_unique_id_make(&mine->id, init->bootstrap->root_world_rank, init->bootstrap->secret)
+               : RONDO_SUCCESS;
 }
 
 static rondo_status start_peers(struct rondo_init *init)
@@ -38,8 +40,11 @@ static rondo_status finish_peers(struct rondo_init *init)
     }
     ctx->wiring.peers = init->all;
     init->all = NULL;
+    if (init->bootstrap->secret != NULL) {
+        memcpy(ctx->wiring.peers[0].id.nonce, init->bootstrap->secret, sizeof(ctx->job.id.nonce));
+    }
     ctx->job.id = ctx->wiring.peers[0].id;
-    ctx->job.hash = rondo_hash(&ctx->job.id, sizeof(ctx->job.id), 0);
+    ctx->job.hash = rondo_unique_id_hash(&ctx->job.id);
     if (ctx->job.name[0] == '\0') {
         snprintf(ctx->job.name, sizeof(ctx->job.name), "#%08x", (unsigned)ctx->job.hash);
     }

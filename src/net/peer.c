@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/param.h"
+#include "net/auth.h"
 
 _Static_assert(sizeof(struct sockaddr_in6) <= RONDO_ADDR_BYTES, "an address fits");
 _Static_assert(sizeof(struct rondo_hello) == 80, "the layout of hello never changes");
@@ -82,13 +83,22 @@ int rondo_peer_same_node(const struct rondo_peer *a, const struct rondo_peer *b)
     return a->host_hash == b->host_hash && a->shm_dev == b->shm_dev && a->pidns == b->pidns;
 }
 
-rondo_status rondo_unique_id_make(struct rondo_unique_id *id, int root_world_rank)
+rondo_status rondo_unique_id_make(struct rondo_unique_id *id, int root_world_rank, const uint64_t *secret)
 {
     memset(id, 0, sizeof *id);
-    RONDO_TRY(rondo_random(id->nonce, sizeof id->nonce));
+    if (secret == NULL) {
+        RONDO_TRY(rondo_random(id->nonce, sizeof id->nonce));
+    }
     id->root = root_world_rank;
     id->sequence = __atomic_add_fetch(&process.sequence, 1, __ATOMIC_RELAXED);
     return RONDO_SUCCESS;
+}
+
+uint64_t rondo_unique_id_hash(const struct rondo_unique_id *id)
+{
+    uint64_t hash;
+    rondo_auth_derive(id->nonce, "rondo name", id, sizeof *id, &hash, sizeof hash);
+    return hash;
 }
 
 /* ---- checks ---- */

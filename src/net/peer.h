@@ -13,7 +13,7 @@ enum { RONDO_PEER_MAGIC = 0x72646f70, RONDO_ADDR_BYTES = 28 };
 
 /* Identity of a communicator. */
 struct rondo_unique_id {
-    uint64_t nonce[2]; /* 128 random bits */
+    uint64_t nonce[2]; /* the secret: 128 random bits, which only MPI carries (net/auth.h) */
     int32_t root;      /* world rank of the root */
     uint32_t sequence; /* counts the root's communicators */
 };
@@ -63,7 +63,7 @@ struct rondo_peer {
     char host[RONDO_HOST_LEN];
     struct rondo_cores cores;
     struct rondo_shm_name probe; /* an empty segment: peers try whether they can open it */
-    struct rondo_unique_id id;   /* set by rank 0 only */
+    struct rondo_unique_id id;   /* set by rank 0 only; a child's has no nonce (net/bootstrap/bootstrap.h) */
 };
 /* Each rank receives and keeps the records of all ranks: 59 MiB at 131,072 ranks. */
 _Static_assert(sizeof(struct rondo_peer) == 472, "a peer's record holds only what must travel");
@@ -76,8 +76,11 @@ rondo_status rondo_peer_fill(struct rondo_peer *peer, int rank, int nranks, cons
 int rondo_peer_same_node(const struct rondo_peer *a, const struct rondo_peer *b);
 /** Do two ranks have the same GPU? UUIDs tell, because MIG slices of a GPU share its bus id. */
 int rondo_peer_same_gpu(const struct rondo_peer *a, const struct rondo_peer *b);
-/** Make a new identity, on the root. */
-rondo_status rondo_unique_id_make(struct rondo_unique_id *id, int root_world_rank);
+/** Make a new identity, on the root, to be sent to all ranks.
+ * @param secret  the nonce that all ranks know already, so that it need not travel; NULL: make one */
+rondo_status rondo_unique_id_make(struct rondo_unique_id *id, int root_world_rank, const uint64_t *secret);
+/** The public name of a communicator: equal on all ranks, and does not reveal the nonce. */
+uint64_t rondo_unique_id_hash(const struct rondo_unique_id *id);
 
 /*
  * All ranks hold the same records, so the checks give the same status and sentence on each. The rank whose

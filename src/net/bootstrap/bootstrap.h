@@ -43,6 +43,9 @@ struct rondo_bootstrap {
     const struct rondo_bootstrap_ops *ops;
     int rank, nranks;
     int root_world_rank; /* world rank of rank 0, for the unique id */
+    /* The secret that the ranks have in common already, because other hosts may read what this bootstrap
+     * carries. NULL: rank 0 makes one and sends it. */
+    const uint64_t *secret;
     /* Makes progress in the program's MPI during long waits, as a service to the program. Call it only from
      * the thread that created the communicator. NULL: none. */
     rondo_status (*idle)(void *arg, int *moved);
@@ -56,7 +59,8 @@ rondo_status rondo_hub_create(int nranks, struct rondo_hub **hub);
 void rondo_hub_release(struct rondo_hub *hub);
 rondo_status rondo_bootstrap_threads(struct rondo_hub *hub, int rank, struct rondo_bootstrap **b);
 
-/** Create a child (split, shrink) over its parent's control plane, which must outlive the bootstrap.
+/** Create a child (split, shrink) over its parent's control plane, which must outlive the bootstrap. The
+ * child's secret is derived from the parent's and the tag.
  * @param members  the parent's ranks, in the child's order; @param self  this rank's index in it
  * @param tag      equal on all members, new for each child */
 struct rondo_control;

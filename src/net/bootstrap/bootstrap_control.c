@@ -13,6 +13,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "net/auth.h"
 #include "net/control/control_impl.h"
 
 #define LOOK_NS (10 * INT64_C(1000000)) /* between looks for deaths and notes */
@@ -56,7 +57,7 @@ struct control_bootstrap {
     struct rondo_bootstrap base;
     struct rondo_control *parent;
     int *members; /* rank of the child -> rank of the parent */
-    uint64_t data_tag, note_tag;
+    uint64_t data_tag, note_tag, secret[2];
     uint32_t round;
     enum {
         ROUND_NONE,
@@ -542,6 +543,9 @@ rondo_status rondo_bootstrap_control(struct rondo_control *parent, const int *me
     /* Hashed, so that they differ from those of other children and of the parent's own messages. */
     made->data_tag = rondo_hash("child data", 10, rondo_hash(&tag, sizeof(tag), parent->head->comm_hash));
     made->note_tag = rondo_hash("child note", 10, made->data_tag);
+    rondo_auth_derive(parent->peers[0].id.nonce, "rondo child", &tag, sizeof(tag), made->secret,
+                      sizeof(made->secret));
+    made->base.secret = made->secret;
     *b = &made->base;
     return RONDO_SUCCESS;
 fail:
