@@ -225,6 +225,29 @@ static void other_ranks_read_the_last_calls(void **state)
     world_close(&world);
 }
 
+static void other_ranks_read_the_counts_of_the_last_calls(void **state)
+{
+    struct world world;
+    size_t counts[2];
+    uint64_t got[2];
+    (void)state;
+    world_open(&world, 2);
+    assert_int_equal(rondo_control_counts_of(world.control[0], 1, 1, 0, got, 2), RONDO_COUNTS_UNKNOWN);
+    for (uint64_t seq = 3; seq <= 30; seq += 3) {
+        counts[0] = seq;
+        counts[1] = SIZE_MAX - seq;
+        rondo_control_counts_put(world.control[1], seq, counts);
+        assert_int_equal(rondo_control_counts_of(world.control[0], 1, seq, 0, got, 2), 2);
+        assert_true(got[0] == seq && got[1] == UINT64_MAX - seq);
+    }
+    assert_int_equal(rondo_control_counts_of(world.control[0], 1, 21, 1, got, 2), 1);
+    assert_true(got[0] == UINT64_MAX - 21);
+    assert_int_equal(rondo_control_counts_of(world.control[0], 1, 30, 2, got, 2), 0);
+    assert_int_equal(rondo_control_counts_of(world.control[0], 1, 18, 0, got, 2), RONDO_COUNTS_UNKNOWN);
+    assert_int_equal(rondo_control_counts_of(world.control[0], 0, 30, 0, got, 2), RONDO_COUNTS_UNKNOWN);
+    world_close(&world);
+}
+
 enum { READS = 300000 };
 
 struct rewriter {
@@ -346,6 +369,7 @@ int main(void)
         cmocka_unit_test(file_segment_leaves_no_name),
         cmocka_unit_test(mailbox_is_shared_and_absent_for_one_rank),
         cmocka_unit_test(other_ranks_read_the_last_calls),
+        cmocka_unit_test(other_ranks_read_the_counts_of_the_last_calls),
         cmocka_unit_test(call_read_while_it_is_written_is_whole),
         cmocka_unit_test(rank_that_left_is_no_fault),
         cmocka_unit_test(closed_communicators_leave_nothing_behind),

@@ -564,6 +564,31 @@ static void calls_of_ranks_on_other_nodes_are_asked_for(void **state)
     nodes_close(&w);
 }
 
+static void counts_of_ranks_on_other_nodes_are_asked_for(void **state)
+{
+    struct nodes w;
+    size_t counts[3];
+    uint64_t got[3];
+    (void)state;
+    nodes_open(&w, 3, 1);
+    for (uint64_t seq = 1; seq <= 6; seq++) {
+        for (size_t i = 0; i < 3; i++) {
+            counts[i] = 10 * seq + i;
+        }
+        rondo_control_counts_put(w.control[1], seq, counts);
+    }
+    WAIT_FOR(rondo_control_counts_of(w.control[0], 1, 5, 0, got, 3) != RONDO_COUNTS_LATER);
+    assert_int_equal(rondo_control_counts_of(w.control[0], 1, 5, 0, got, 3), 3);
+    assert_int_equal(got[2], 52);
+    WAIT_FOR(rondo_control_counts_of(w.control[2], 1, 6, 2, got, 3) != RONDO_COUNTS_LATER);
+    assert_int_equal(rondo_control_counts_of(w.control[2], 1, 6, 2, got, 3), 1);
+    assert_int_equal(got[0], 62);
+    WAIT_FOR(rondo_control_counts_of(w.control[0], 1, 2, 0, got, 3) != RONDO_COUNTS_LATER);
+    assert_int_equal(rondo_control_counts_of(w.control[0], 1, 2, 0, got, 3), RONDO_COUNTS_UNKNOWN);
+    assert_int_equal(rondo_control_counts_of(w.control[0], 3, 2, 0, got, 3), RONDO_COUNTS_UNKNOWN);
+    nodes_close(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -585,6 +610,7 @@ int main(void)
         cmocka_unit_test(the_reason_of_a_process_that_exits_at_once_arrives),
         cmocka_unit_test(leaving_is_announced_and_is_no_fault),
         cmocka_unit_test(calls_of_ranks_on_other_nodes_are_asked_for),
+        cmocka_unit_test(counts_of_ranks_on_other_nodes_are_asked_for),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }

@@ -258,8 +258,13 @@ static const struct mismatch mismatches[] = {
     { "counts of a v-form",
       { .coll = FAKE_ALL_GATHERV, .type = RONDO_UINT8, .count = 50 },
       { .coll = FAKE_ALL_GATHERV, .type = RONDO_UINT8, .count = 51 },
-      "all_gatherv #1",
-      "with other counts" },
+      "in all_gatherv #1 (all counts together ",
+      "counts[0], of rank 0, is 5" },
+    { "v-form",
+      { .coll = FAKE_ALL_TO_ALLV, .type = RONDO_UINT8, .count = 50 },
+      { .coll = FAKE_ALL_GATHERV, .type = RONDO_UINT8, .count = 50 },
+      "all_to_allv #1 (all counts together",
+      "all_gatherv #1 (all counts together" },
 };
 
 static void call_otherwise(struct fake_rank *r)

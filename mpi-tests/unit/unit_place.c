@@ -192,6 +192,13 @@ static void asymmetric(struct fake_rank *r)
     counts[1] += r->rank == 1; /* a rank's own block concerns nobody else */
     FAKE_ERROR(r, rondo_all_to_allv(x, NULL, NULL, x, counts, displs, RONDO_INT32, r->comm, NULL),
                RONDO_INVALID_USAGE, "calls differ");
+    FAKE_CHECK(r,
+               fake_has(rondo_last_error(NULL), "rank 0 on ") &&
+                   (fake_has(rondo_last_error(NULL), "receives 3 i32 from rank 1") ||
+                    fake_has(rondo_last_error(NULL), "receives 4 i32 from rank 0")) &&
+                   (fake_has(rondo_last_error(NULL), "sends it 4, in all_to_allv #1") ||
+                    fake_has(rondo_last_error(NULL), "sends it 3, in all_to_allv #1")),
+               "%s", rondo_last_error(NULL));
     for (int i = 0; i < 64; i++) {
         FAKE_CHECK(r, x[i] == i, "element %d was overwritten", i);
     }
@@ -206,6 +213,41 @@ static void counts_in_place_that_two_ranks_do_not_share_are_an_error(void **stat
     fake_ranks(2, asymmetric, NULL);
 }
 
+/* Rank 1 has another count for rank 2, and one for rank 3 that is too large: the first is named. */
+static void other_counts(struct fake_rank *r)
+{
+    static _Thread_local int32_t in[40], out[4 * 40];
+    size_t counts[4] = { 3, 4, 5, 6 }, displs[4] = { 0, 40, 80, 120 };
+    const char *first, *text;
+    rondo_status status;
+    counts[2] += 2 * (r->rank == 1);
+    counts[3] += 9 * (r->rank == 1);
+    status = r->arg == NULL
+                 ? rondo_all_gatherv(in, out, counts, displs, RONDO_INT32, r->comm, NULL)
+                 : rondo_reduce_scatterv(out, in, counts, displs, RONDO_INT32, RONDO_SUM, r->comm, NULL);
+    status = status == RONDO_SUCCESS ? rondo_barrier(r->comm, NULL) : status;
+    text = rondo_last_error(r->comm);
+    FAKE_CHECK(r, status == RONDO_INVALID_USAGE, "%s", rondo_status_string(status));
+    first = strstr(text, "counts[2], of rank 2, is ");
+    FAKE_CHECK(r, first != NULL && fake_has(first, "7 on rank 1 on ") && fake_has(first, "5 on rank "), "%s",
+               text);
+    FAKE_CHECK(r, fake_has(text, "in all_gatherv #1") || fake_has(text, "in reduce_scatterv #1"), "%s", text);
+}
+
+static void counts_that_differ_are_printed(void **state)
+{
+    static const char *const algos[] = { "", "ring", "twoshot,ring" };
+    int reduces = 1;
+    (void)state;
+    for (size_t a = 0; a < RONDO_COUNTOF(algos); a++) {
+        fake_params("ALGO", algos[a], NULL);
+        fake_ranks(4, other_counts, NULL);
+        fake_ranks(4, other_counts, &reduces);
+    }
+    fake_params(OVER_SOCKETS, NULL);
+    fake_ranks(4, other_counts, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -217,6 +259,7 @@ int main(void)
         cmocka_unit_test(calls_in_place_may_run_in_groups_and_streams),
         cmocka_unit_test(equal_and_different_displacements_alternate),
         cmocka_unit_test(counts_in_place_that_two_ranks_do_not_share_are_an_error),
+        cmocka_unit_test(counts_that_differ_are_printed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -37,7 +37,13 @@ static void note_call(struct rondo_plan *plan, const struct rondo_task *t, uint3
         plan->first_seq = ctx->calls.seq;
     }
     if (ctx->wiring.control != NULL) {
-        rondo_call_record(ctx, (enum rondo_coll)t->coll, (unsigned)t->dtype, t->op, t->root, t->count, word);
+        size_t count = t->count;
+        if (t->counts != NULL) {
+            count = rondo_task_bytes(t) / rondo_dtype_size((rondo_dtype)t->dtype);
+            rondo_control_counts_put(ctx->wiring.control, ctx->calls.seq,
+                                     t->send_counts != NULL ? t->send_counts : t->counts);
+        }
+        rondo_call_record(ctx, (enum rondo_coll)t->coll, (unsigned)t->dtype, t->op, t->root, count, word);
     }
 }
 

@@ -23,6 +23,13 @@ enum {
 };
 static const int64_t linger_ns = 3000000000; /* moving a slice takes a millisecond at most */
 
+/* Has a call counts per rank? */
+static int has_counts(enum rondo_coll coll)
+{
+    return coll == RONDO_COLL_ALL_GATHERV || coll == RONDO_COLL_REDUCE_SCATTERV ||
+           coll == RONDO_COLL_ALL_TO_ALLV;
+}
+
 void rondo_call_text(const struct rondo_call *call, char *text, size_t size)
 {
     char op[40] = "", root[32] = "";
@@ -43,8 +50,9 @@ void rondo_call_text(const struct rondo_call *call, char *text, size_t size)
     if (rondo_coll_has_root(coll)) {
         snprintf(root, sizeof(root), ", root %d", call->root);
     }
-    snprintf(text, size, "%s #%llu (count %llu, %s%s%s)", name, (unsigned long long)call->seq,
-             (unsigned long long)call->count, type != NULL ? type : "?", op, root);
+    snprintf(text, size, "%s #%llu (%s %llu, %s%s%s)", name, (unsigned long long)call->seq,
+             has_counts(coll) ? "all counts together" : "count", (unsigned long long)call->count,
+             type != NULL ? type : "?", op, root);
 }
 
 static int mailbox_rank(const struct rondo_ctx *ctx, int peer)
@@ -52,10 +60,72 @@ static int mailbox_rank(const struct rondo_ctx *ctx, int peer)
     return peer <= -1 && peer != RONDO_NO_PEER ? ctx->wiring.layout.local_ranks[-1 - peer] : peer;
 }
 
+/* Get counts of a rank's call; ranks of other nodes are asked and answer soon. @return how many; <= 0: none. */
+static int counts_of(struct rondo_ctx *ctx, int rank, uint64_t seq, int first, uint64_t *counts, int n)
+{
+    int64_t end = rondo_now_ns() + RONDO_ANSWER_NS;
+    int got, moved;
+    while ((got = rondo_control_counts_of(ctx->wiring.control, rank, seq, first, counts, n)) ==
+               RONDO_COUNTS_LATER &&
+           rondo_now_ns() < end) {
+        (void)rondo_control_progress(ctx->wiring.control, &moved);
+        sched_yield();
+    }
+    return got;
+}
+
+/* Find the first rank whose count differs in two ranks' records of a call. @return the rank; -1: unknown. */
+static int different_count(struct rondo_ctx *ctx, int peer, uint64_t seq, uint64_t *mine, uint64_t *theirs)
+{
+    enum { AT_ONCE = 64 };
+    uint64_t a[AT_ONCE], b[AT_ONCE];
+    for (int first = 0, n; first < ctx->job.nranks; first += n) {
+        n = counts_of(ctx, peer, seq, first, b, AT_ONCE);
+        if (n <= 0 || counts_of(ctx, ctx->job.rank, seq, first, a, n) < n) {
+            return -1;
+        }
+        for (int i = 0; i < n; i++) {
+            if (a[i] != b[i]) {
+                *mine = a[i];
+                *theirs = b[i];
+                return first + i;
+            }
+        }
+    }
+    return -1;
+}
+
+/* Two ranks make the same call with other counts: say with which. @return 0: it is not known. */
+static int counts_differ(struct rondo_ctx *ctx, int peer, const struct rondo_call *mine,
+                         const struct rondo_call *theirs, rondo_status *status)
+{
+    uint64_t a, b;
+    char call[128];
+    int whose = has_counts((enum rondo_coll)mine->coll) && mine->coll == theirs->coll &&
+                        mine->seq == theirs->seq && mine->dtype == theirs->dtype && mine->op == theirs->op
+                    ? different_count(ctx, peer, mine->seq, &a, &b)
+                    : -1;
+    if (whose < 0) {
+        return 0;
+    }
+    rondo_call_text(mine, call, sizeof(call));
+    *status = rondo_fail(RONDO_INVALID_USAGE,
+                         "calls differ: in %s, counts[%d], of rank %d, is %llu on rank %d on %s and %llu on "
+                         "rank %d on %s: all ranks must make the same calls in the same order, with the same "
+                         "counts (displacements may differ)",
+                         call, whose, whose, (unsigned long long)a, ctx->job.rank, rondo_log_host(),
+                         (unsigned long long)b, peer, ctx->wiring.peers[peer].host);
+    return 1;
+}
+
 static rondo_status differs(struct rondo_ctx *ctx, int peer, const struct rondo_call *mine,
                             const struct rondo_call *theirs)
 {
     char a[128], b[128];
+    rondo_status status;
+    if (counts_differ(ctx, peer, mine, theirs, &status)) {
+        return status;
+    }
     rondo_call_text(mine, a, sizeof(a));
     rondo_call_text(theirs, b, sizeof(b));
     return rondo_fail(RONDO_INVALID_USAGE,
@@ -63,7 +133,7 @@ static rondo_status differs(struct rondo_ctx *ctx, int peer, const struct rondo_
                       "the same calls in the same order",
                       ctx->job.rank, rondo_log_host(), a, peer, ctx->wiring.peers[peer].host, b,
                       mine->word != theirs->word && strcmp(a, b) == 0
-                          ? " with other counts or displacements, or after an earlier call that differed"
+                          ? " with other counts, or after an earlier call that differed"
                           : "");
 }
 
@@ -119,6 +189,21 @@ static int find_difference_soon(struct rondo_ctx *ctx, int peer, uint64_t seq, s
     return find_difference(ctx, peer, seq, mine, theirs);
 }
 
+/* What the error of a receive says about the sender: in all_to_allv the count is known. */
+static void sent_text(struct rondo_ctx *ctx, int peer, const struct rondo_work *work, char *text, size_t size)
+{
+    struct rondo_call mine;
+    uint64_t sent;
+    if (work->seq != 0 && rondo_control_call_of(ctx->wiring.control, ctx->job.rank, work->seq, &mine) &&
+        mine.coll == RONDO_COLL_ALL_TO_ALLV &&
+        counts_of(ctx, peer, work->seq, ctx->job.rank, &sent, 1) == 1 && sent != work->len) {
+        snprintf(text, size, "which sends it %llu, in all_to_allv #%llu", (unsigned long long)sent,
+                 (unsigned long long)work->seq);
+    } else {
+        snprintf(text, size, "which sent another count or type, or sent in another order");
+    }
+}
+
 /* The executor received a call word that is not this rank's. */
 static rondo_status on_mismatch(void *arg, int peer, const struct rondo_work *work, uint32_t got)
 {
@@ -129,13 +214,14 @@ static rondo_status on_mismatch(void *arg, int peer, const struct rondo_work *wo
     if (work->seq != 0 && find_difference_soon(ctx, peer, work->seq, &mine, &theirs)) {
         status = differs(ctx, peer, &mine, &theirs);
     } else if (work->coll == RONDO_COLL_RECV) {
+        char sent[96];
+        sent_text(ctx, peer, work, sent, sizeof(sent));
         status = rondo_fail(RONDO_INVALID_USAGE,
-                            "calls differ: rank %d on %s receives %zu %s from rank %d on %s, which sent "
-                            "another count or type, or sent in "
-                            "another order (call word %08x, expected %08x)",
+                            "calls differ: rank %d on %s receives %zu %s from rank %d on %s, %s (call word "
+                            "%08x, expected %08x)",
                             ctx->job.rank, rondo_log_host(), work->len,
                             rondo_dtype_name((rondo_dtype)work->dtype), peer, ctx->wiring.peers[peer].host,
-                            got, work->call_word);
+                            sent, got, work->call_word);
     } else {
         status = rondo_fail(RONDO_INVALID_USAGE,
                             "calls differ: rank %d on %s is in %s #%llu with count %zu, rank %d on %s is in "

@@ -16,7 +16,8 @@ enum { TEXT_WAIT_NS = 20 * 1000 * 1000 };
 static size_t first_bytes(const struct rondo_control_config *config)
 {
     return sizeof(struct rondo_control_head) + sizeof(struct rondo_control_reason) +
-           sizeof(struct rondo_control_block) * (size_t)config->nlocal;
+           sizeof(struct rondo_control_block) * (size_t)config->nlocal +
+           rondo_control_boards_bytes(config->nlocal, config->nranks);
 }
 
 static size_t control_bytes(const struct rondo_control_config *config)
@@ -100,7 +101,9 @@ static void control_place(struct rondo_control *control, const struct rondo_cont
     control->reason = (struct rondo_control_reason *)(control->head + 1);
     control->blocks = (struct rondo_control_block *)(control->reason + 1);
     control->own = &control->blocks[control->local_rank];
-    control->boxes = (struct rondo_control_box *)(control->blocks + control->nlocal);
+    control->boards = (uint8_t *)(control->blocks + control->nlocal);
+    control->boxes = (struct rondo_control_box *)(control->boards + rondo_control_boards_bytes(
+                                                                        control->nlocal, control->nranks));
     if (control->nlocal > 1 && config->mailbox_capacity > 0) {
         control->mailbox.places = (uint8_t *)(control->boxes + control->nlocal);
         control->mailbox.stride = rondo_mailbox_stride(config->mailbox_capacity);

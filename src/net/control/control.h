@@ -38,6 +38,8 @@ enum {
     RONDO_CONTROL_ASK_NS = 100000000 /* least time between two questions to such a rank */
 };
 
+enum { RONDO_CONTROL_COUNTS = 512, RONDO_COUNTS_UNKNOWN = -1, RONDO_COUNTS_LATER = -2 };
+
 /* What is known about a rank. */
 enum rondo_rank_state {
     RONDO_RANK_ALIVE,
@@ -128,6 +130,15 @@ void rondo_control_call_end(struct rondo_control *control, uint64_t seq);
  * that old.
  */
 int rondo_control_call_of(struct rondo_control *control, int rank, uint64_t seq, struct rondo_call *call);
+/**
+ * Keep the counts of call @a seq, one for each rank, in a call with counts per rank. Before the call's
+ * rondo_control_call_begin. Of more than RONDO_CONTROL_COUNTS ranks, those of the first ones are kept.
+ */
+void rondo_control_counts_put(struct rondo_control *control, uint64_t seq, const size_t *counts);
+/** Get counts of call @a seq of a rank, from that of rank @a first on, at most @a n. @return how many; 0: no
+ * more are kept; or RONDO_COUNTS_...: one of the last calls has them, and a rank of another node is asked. */
+int rondo_control_counts_of(struct rondo_control *control, int rank, uint64_t seq, int first,
+                            uint64_t *counts, int n);
 /** Get the newest call of a rank. @return 1: found; 0: it has made none; -1: it is on another node, was
  * asked, and has not answered since @a since_ns (rondo_now_ns). */
 int rondo_control_last_call(struct rondo_control *control, int rank, int64_t since_ns,

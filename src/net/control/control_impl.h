@@ -2,12 +2,13 @@
  * Inside the control plane: the segment's layout, and what the folder's files share. Of other files only
  * bootstrap_control.c includes this.
  *
- *   head | reason | block of local rank 0 | block 1 | ... | inbox of local rank 0 | inbox 1 | ... | mailbox
+ *   head | reason | block of each local rank | boards of each | inbox of each | mailbox
  *
- * Lines of different writers are RONDO_CTRL_ALIGN apart. A segment takes 128 (head) + 640 (reason) bytes and
- * 1,280 for each local rank; its inboxes of 17,536 bytes and its mailbox take pages when they are used, but
- * in a file all is reserved at once, because /dev/shm may be small. Readers check what a peer wrote before it
- * bounds a copy or an index, and no reader waits for a writer without a limit.
+ * Lines of different writers are RONDO_CTRL_ALIGN apart. A segment takes 128 (head) + 640 (reason) bytes and,
+ * for each local rank, 1,280 and four boards (16 and 8 for each rank of the communicator); its inboxes of
+ * 17,536 bytes and its mailbox take pages when they are used, but in a file all is reserved at once, because
+ * /dev/shm may be small. Readers check what a peer wrote before it bounds a copy or an index, and no reader
+ * waits for a writer without a limit.
  */
 #ifndef RONDO_NET_CONTROL_CONTROL_IMPL_H
 #define RONDO_NET_CONTROL_CONTROL_IMPL_H
@@ -91,6 +92,15 @@ struct rondo_control_block {
     struct rondo_control_line ring[RONDO_CALL_RING];
 };
 
+/* The counts of a call with counts per rank (control_counts.c). */
+enum { RONDO_CONTROL_BOARDS = 4 };
+struct rondo_control_board {
+    _Atomic uint64_t seq; /* the call; 0: none, or being written */
+    uint64_t reserved;
+    _Atomic uint64_t count[];
+};
+size_t rondo_control_boards_bytes(int nlocal, int nranks);
+
 _Static_assert(sizeof(struct rondo_call) == 64, "a call is one cache line");
 _Static_assert(sizeof(struct rondo_control_head) == 128 && sizeof(struct rondo_control_reason) == 640,
                "documented sizes");
@@ -137,6 +147,8 @@ struct rondo_control {
     struct rondo_control_head *head;
     struct rondo_control_reason *reason;
     struct rondo_control_block *blocks, *own;
+    uint8_t *boards;
+    unsigned nboards; /* written by this rank */
     struct rondo_control_box *boxes;
     struct rondo_mailbox mailbox;
     struct rondo_control_inbox inbox;

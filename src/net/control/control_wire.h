@@ -96,6 +96,8 @@ enum rondo_wire_kind {
     RONDO_WIRE_LEAVE,
     RONDO_WIRE_ASK,
     RONDO_WIRE_TELL, /* tag: 1: the rank has left; data: its ring of calls */
+    RONDO_WIRE_ASK_COUNTS,
+    RONDO_WIRE_TELL_COUNTS, /* tag of both: the number of a call with counts per rank (control_counts.c) */
     /* Between processes, without a communicator: */
     RONDO_WIRE_WATCH, /* send beats on this connection */
     RONDO_WIRE_BEAT,
@@ -289,6 +291,14 @@ struct rondo_wire_asked {
     struct rondo_call call[RONDO_CALL_RING];
 };
 
+/* The latest question about counts per rank. */
+enum { RONDO_CONTROL_TOLD = 120 };
+struct rondo_wire_counts {
+    uint64_t seq; /* 0: none */
+    int rank, first, answered, n;
+    uint64_t count[RONDO_CONTROL_TOLD];
+};
+
 struct rondo_wire_finger {
     int node, ahead; /* ahead: this node's leader watches it */
     int watched;     /* rank; -1: none */
@@ -316,6 +326,7 @@ struct rondo_wire_part {
     struct rondo_wire_msg *first_msg[RONDO_WIRE_BUCKETS], **last_msg[RONDO_WIRE_BUCKETS];
     struct rondo_wire_window *window_out[RONDO_WIRE_BUCKETS], *window_in[RONDO_WIRE_BUCKETS];
     struct rondo_wire_asked asked[RONDO_WIRE_ASKED];
+    struct rondo_wire_counts counts;
 };
 
 /** @return the control of a rank in this process; NULL: none. */
@@ -331,6 +342,13 @@ int rondo_wire_say(struct rondo_control *control, int rank, enum rondo_wire_kind
                    const void *data, size_t bytes);
 struct rondo_wire_head rondo_wire_head_of(const struct rondo_control *control, int rank,
                                           enum rondo_wire_kind kind, uint64_t tag, size_t bytes);
+
+/* ---- counts of calls (control_counts.c) ---- */
+
+int rondo_wire_on_ask_counts(struct rondo_control *control, const struct rondo_wire_head *head,
+                             const void *data);
+int rondo_wire_on_tell_counts(struct rondo_control *control, const struct rondo_wire_head *head,
+                              const void *data);
 
 /* ---- messages (control_wire_msg.c) ---- */
 
