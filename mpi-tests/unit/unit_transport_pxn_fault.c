@@ -3,6 +3,7 @@
 #include "pxn_world.h"
 
 #include "faults.h"
+#include "base/process.h"
 
 /* Do not wait for slices of rank 2. */
 static void forget_rank_2(struct rank *r)

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/pool.h"
+#include "base/process.h"
 
 /* How long to wait for a reason's text: its writer copies 512 bytes, unless it is dead or stopped. */
 enum { TEXT_WAIT_NS = 20 * 1000 * 1000 };

@@ -145,9 +145,6 @@ int rondo_control_last_call(struct rondo_control *control, int rank, int64_t sin
                             struct rondo_call *call);
 /** @return the state of a rank, as known here; LEFT for GONE. */
 enum rondo_rank_state rondo_control_state_of(struct rondo_control *control, int rank);
-/** @return when a process started, in clock ticks since boot: it differs from that of a later process with
- * the same pid; 0: unknown. Allocates nothing. */
-uint64_t rondo_process_start(int pid);
 
 /** Send up to RONDO_MSG_BYTES to a rank's inbox. @return RONDO_IN_PROGRESS: no room now, try again. */
 rondo_status rondo_control_send(struct rondo_control *control, int rank, uint64_t tag, const void *data,

@@ -7,9 +7,6 @@
 #include "net/control/control_impl.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -21,6 +18,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/param.h"
+#include "base/process.h"
 #include "base/thread.h"
 
 #define STOP_EVENT UINT32_MAX
@@ -58,54 +56,10 @@ static void forget_watcher(void)
 
 static void watch_forks(void) { pthread_atfork(NULL, NULL, forget_watcher); }
 
-struct process_stat {
-    char state;
-    int threads;
-    uint64_t start;
-};
-
-/* Read a process's entry in /proc. @return 0: it has none. */
-static int process_stat(int pid, struct process_stat *stat)
-{
-    char path[32], text[1024], *at;
-    ssize_t n;
-    int fd;
-    snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
-        return 0;
-    }
-    n = read(fd, text, sizeof(text) - 1);
-    close(fd);
-    text[n > 0 ? n : 0] = '\0';
-    at = strrchr(text, ')'); /* the name before it may contain anything */
-    if (at == NULL ||
-        sscanf(at + 1, " %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %d %*s %" SCNu64,
-               &stat->state, &stat->threads, &stat->start) != 3) {
-        return 0;
-    }
-    return 1;
-}
-
-uint64_t rondo_process_start(int pid)
-{
-    struct process_stat stat;
-    return process_stat(pid, &stat) ? stat.start : 0;
-}
-
-/* Without a pidfd: has this process ended, or does another one have its pid now? */
+/* Without a pidfd: has this process ended? */
 static int process_gone(const struct process *process)
 {
-    struct process_stat stat;
-    if (kill(process->pid, 0) != 0 && errno == ESRCH) {
-        return 1;
-    }
-    if (!process_stat(process->pid, &stat)) {
-        return 0;
-    }
-    /* A zombie with more than one thread still lives: only its first thread has ended. */
-    return ((stat.state == 'Z' || stat.state == 'X') && stat.threads <= 1) ||
-           (process->start && stat.start != process->start);
+    return rondo_process_look(process->pid, process->start) == RONDO_PROCESS_GONE;
 }
 
 static void process_set_dead(struct watcher *w, struct process *process)

@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/process.h"
 #include "base/wait.h"
 #include "net/control/control.h"
 #include "net/transport/pxn.h"

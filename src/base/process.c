@@ -1,0 +1,60 @@
+#include "base/process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+struct process_stat {
+    char state;
+    int threads;
+    uint64_t start;
+};
+
+/* Read a process's entry in /proc. @return 0: it has none. */
+static int process_stat(int pid, struct process_stat *stat)
+{
+    char path[32], text[1024], *at;
+    ssize_t n;
+    int fd;
+    snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return 0;
+    }
+    n = read(fd, text, sizeof(text) - 1);
+    close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    at = strrchr(text, ')'); /* the name before it may contain anything */
+    if (at == NULL ||
+        sscanf(at + 1, " %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %d %*s %" SCNu64,
+               &stat->state, &stat->threads, &stat->start) != 3) {
+        return 0;
+    }
+    return 1;
+}
+
+uint64_t rondo_process_start(int pid)
+{
+    struct process_stat stat;
+    return process_stat(pid, &stat) ? stat.start : 0;
+}
+
+enum rondo_process_state rondo_process_look(int pid, uint64_t start)
+{
+    struct process_stat stat;
+    if (kill(pid, 0) != 0 && errno == ESRCH) {
+        return RONDO_PROCESS_GONE;
+    }
+    if (!process_stat(pid, &stat)) {
+        return RONDO_PROCESS_RUNS;
+    }
+    /* A zombie with more than one thread still lives: only its first thread has ended. */
+    if (((stat.state == 'Z' || stat.state == 'X') && stat.threads <= 1) || (start && stat.start != start)) {
+        return RONDO_PROCESS_GONE;
+    }
+    return stat.state == 'T' ? RONDO_PROCESS_STOPPED : RONDO_PROCESS_RUNS;
+}
