@@ -217,8 +217,9 @@ static void thread_level_is_respected(void)
     test_check(status == (level >= MPI_THREAD_SERIALIZED ? RONDO_SUCCESS : RONDO_INVALID_USAGE),
                "level %d gave status %d", level, (int)status);
     struct rondo_bootstrap *b = boot(MPI_COMM_WORLD);
-    test_check((b->idle != NULL) == (test.nranks > 1 && level != MPI_THREAD_SERIALIZED),
-               "idle hook at level %d", level);
+    test_check((b->idle != NULL) == (test.nranks > 1), "idle hook at level %d", level);
+    test_check(b->idle_asks == (test.nranks > 1 && level == MPI_THREAD_SERIALIZED), "default at level %d",
+               level);
     b->ops->close(b, 0);
 }
 

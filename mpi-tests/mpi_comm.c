@@ -453,6 +453,81 @@ static void many_communicators_live_at_once(void)
     free(comms);
 }
 
+/* ---- beside the program's own MPI ---- */
+
+/*
+ * Rank 1 sends more than MPI can buffer and then makes Rondo's call. Rank 0 has posted the receive and is
+ * already in that call: MPI_Send returns only if rank 0 makes progress in MPI while it waits.
+ */
+static void send_before(rondo_status (*call)(rondo_comm *), rondo_comm *comm)
+{
+    enum { COUNT = 2 << 20 };
+    int *data = calloc(COUNT, sizeof(int));
+    MPI_Request request = MPI_REQUEST_NULL;
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (test.rank == 0) {
+        MPI_Irecv(data, COUNT, MPI_INT, 1, 3, MPI_COMM_WORLD, &request);
+    } else if (test.rank == 1) {
+        data[COUNT - 1] = 77;
+        MPI_Send(data, COUNT, MPI_INT, 0, 3, MPI_COMM_WORLD);
+    }
+    TEST_MUST(call(comm), comm);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    test_check(test.rank != 0 || data[COUNT - 1] == 77, "the message's last word is %d", data[COUNT - 1]);
+    free(data);
+}
+
+static rondo_status reduce_small(rondo_comm *comm)
+{
+    float in = 1, out = 0;
+    return rondo_all_reduce(&in, &out, 1, RONDO_FLOAT32, RONDO_SUM, comm, NULL);
+}
+
+static rondo_status reduce_large(rondo_comm *comm)
+{
+    enum { COUNT = 1 << 20 };
+    float *in = calloc(COUNT, sizeof(float)), *out = calloc(COUNT, sizeof(float));
+    rondo_status status = rondo_all_reduce(in, out, COUNT, RONDO_FLOAT32, RONDO_SUM, comm, NULL);
+    free(in);
+    free(out);
+    return status;
+}
+
+static rondo_status reduce_in_stream(rondo_comm *comm)
+{
+    float in = 1, out = 0;
+    rondo_stream stream;
+    TEST_MUST(rondo_stream_create(&stream), NULL);
+    TEST_MUST(rondo_all_reduce(&in, &out, 1, RONDO_FLOAT32, RONDO_SUM, comm, stream), comm);
+    TEST_MUST(rondo_stream_synchronize(stream), comm);
+    return rondo_stream_destroy(stream);
+}
+
+static rondo_status split_and_reduce(rondo_comm *comm)
+{
+    rondo_comm *child;
+    TEST_MUST(rondo_comm_split(comm, 0, 0, NULL, &child), comm);
+    send_before(reduce_small, child);
+    return rondo_comm_destroy(child);
+}
+
+static void messages_move_while_a_call_waits(void)
+{
+    rondo_config config = RONDO_CONFIG_INIT;
+    rondo_comm *comm;
+    int level;
+    MPI_Query_thread(&level);
+    config.mpi_progress = level == MPI_THREAD_SERIALIZED ? 1 : RONDO_CONFIG_DEFAULT;
+    TEST_MUST(rondo_comm_create(MPI_COMM_WORLD, &config, &comm), NULL);
+    for (int i = 0; i < 3 && test.nranks > 1; i++) {
+        send_before(reduce_small, comm);
+        send_before(reduce_large, comm);
+        send_before(reduce_in_stream, comm);
+        send_before(split_and_reduce, comm);
+    }
+    destroy(comm);
+}
+
 /* ---- the program ---- */
 
 #define CASE(fn) \
@@ -478,6 +553,7 @@ static const struct {
     CASE(threads_use_communicators_of_their_own),
     CASE(create_and_destroy_leaves_nothing),
     CASE(many_communicators_live_at_once),
+    CASE(messages_move_while_a_call_waits),
 };
 
 static void run_cases(const char *only, const char *skip)

@@ -59,6 +59,8 @@ struct rondo_job {
     struct rondo_shrinks
         *shrinks; /* shrinks so far, counted for each set of members: excluded ranks do not see one */
     int nshrinks;
+    struct rondo_hook mpi; /* makes progress in the program's MPI; progress NULL: none */
+    int mpi_asks;          /* only if config.mpi_progress is 1 */
 };
 
 /* The ranks, and what connects them. */

@@ -32,8 +32,12 @@ uint64_t rondo_child_tag(uint64_t parent_hash, const char *kind, uint64_t serial
 rondo_status rondo_child_bootstrap(struct rondo_ctx *parent, const int *members, int n, int self,
                                    uint64_t tag, struct rondo_bootstrap **bootstrap)
 {
-    return n == 1 ? alone(bootstrap)
-                  : rondo_bootstrap_control(parent->wiring.control, members, n, self, tag, bootstrap);
+    RONDO_TRY(n == 1 ? alone(bootstrap)
+                     : rondo_bootstrap_control(parent->wiring.control, members, n, self, tag, bootstrap));
+    (*bootstrap)->idle = parent->job.mpi.progress;
+    (*bootstrap)->idle_arg = parent->job.mpi.arg;
+    (*bootstrap)->idle_asks = parent->job.mpi_asks;
+    return RONDO_SUCCESS;
 }
 
 static rondo_status all_members(const struct rondo_ctx *parent, int **members)

@@ -16,6 +16,17 @@
 #include "net/netdev.h"
 #include "tuner/tune_file.h"
 
+static rondo_status time_check(const char *field, int64_t ms)
+{
+    if (ms >= RONDO_CONFIG_DEFAULT) {
+        return RONDO_SUCCESS;
+    }
+    return rondo_fail(
+        RONDO_INVALID_ARGUMENT,
+        "config.%s is %lld: set it to 0 for no limit, to milliseconds, or to RONDO_CONFIG_DEFAULT", field,
+        (long long)ms);
+}
+
 static rondo_status config_check(const rondo_config *config, rondo_config *checked)
 {
     rondo_config defaults = RONDO_CONFIG_INIT;
@@ -60,13 +71,13 @@ static rondo_status config_check(const rondo_config *config, rondo_config *check
             "allow_shared_gpu to 0, 1 or RONDO_CONFIG_DEFAULT",
             checked->device, checked->allow_shared_gpu);
     }
-    if (checked->timeout_ms < RONDO_CONFIG_DEFAULT) {
+    if (checked->mpi_progress < RONDO_CONFIG_DEFAULT || checked->mpi_progress > 1) {
         return rondo_fail(RONDO_INVALID_ARGUMENT,
-                          "config.timeout_ms is %lld: set it to 0 for no timeout, to milliseconds, or to "
-                          "RONDO_CONFIG_DEFAULT",
-                          (long long)checked->timeout_ms);
+                          "config.mpi_progress is %d: set it to 0, 1 or RONDO_CONFIG_DEFAULT",
+                          checked->mpi_progress);
     }
-    return RONDO_SUCCESS;
+    RONDO_TRY(time_check("timeout_ms", checked->timeout_ms));
+    return time_check("init_timeout_ms", checked->init_timeout_ms);
 }
 
 rondo_status rondo_ctx_create(int rank, int nranks, const rondo_config *config, struct rondo_ctx **ctx_out)
@@ -107,6 +118,8 @@ rondo_status rondo_ctx_create_child(struct rondo_ctx *parent, int rank, int nran
     inherits.allow_shared_gpu = inherits.allow_shared_gpu == RONDO_CONFIG_DEFAULT
                                     ? parent->job.config.allow_shared_gpu
                                     : inherits.allow_shared_gpu;
+    inherits.mpi_progress = inherits.mpi_progress == RONDO_CONFIG_DEFAULT ? parent->job.config.mpi_progress
+                                                                          : inherits.mpi_progress;
     return rondo_ctx_create(rank, nranks, &inherits, ctx);
 }
 

@@ -13,7 +13,9 @@ rondo_status rondo_init_begin(struct rondo_ctx *ctx, struct rondo_bootstrap *boo
                               const struct rondo_split *split)
 {
     struct rondo_init *init;
-    int64_t timeout = rondo_params()->init_timeout;
+    int64_t timeout = ctx->job.config.init_timeout_ms != RONDO_CONFIG_DEFAULT
+                          ? rondo_ms_to_ns(ctx->job.config.init_timeout_ms)
+                          : rondo_params()->init_timeout;
     rondo_status status = RONDO_NEW(init, "the state of creation");
     if (status != RONDO_SUCCESS) {
         bootstrap->ops->close(bootstrap, 0);
@@ -21,13 +23,15 @@ rondo_status rondo_init_begin(struct rondo_ctx *ctx, struct rondo_bootstrap *boo
     }
     init->ctx = ctx;
     init->bootstrap = bootstrap;
+    ctx->job.mpi = (struct rondo_hook){ "mpi", bootstrap->idle, bootstrap->idle_arg, 1 };
+    ctx->job.mpi_asks = bootstrap->idle_asks;
     init->phase = RONDO_PHASE_OPEN;
     if (split != NULL) {
         init->split = *split;
         init->phase = RONDO_PHASE_COLORS;
     }
     init->begin_ns = init->phase_ns = rondo_now_ns();
-    init->deadline_ns = timeout > 0 ? init->begin_ns + timeout : 0;
+    init->deadline_ns = timeout > 0 && timeout < INT64_MAX - init->begin_ns ? init->begin_ns + timeout : 0;
     ctx->life.init = init;
     return RONDO_SUCCESS;
 }
@@ -58,6 +62,13 @@ static void log_phases(const struct rondo_init *init)
                ctx->wiring.net.slot_bytes[RONDO_PROTO_LL], RONDO_SLOTS);
 }
 
+/* May the thread that makes calls progress the program's MPI while it waits? */
+static int may_progress_mpi(const struct rondo_ctx *ctx)
+{
+    int says = ctx->job.config.mpi_progress;
+    return ctx->job.mpi.progress != NULL && (says == RONDO_CONFIG_DEFAULT ? !ctx->job.mpi_asks : says);
+}
+
 static rondo_status init_end(struct rondo_init *init, rondo_status status, int round_open)
 {
     struct rondo_ctx *ctx = init->ctx;
@@ -67,9 +78,8 @@ static rondo_status init_end(struct rondo_init *init, rondo_status status, int r
         memcpy(ctx->shell->name, ctx->job.name, sizeof(ctx->shell->name));
         ctx->wiring.bytes = ctx->job.nranks > 1 ? rondo_net_bytes(&ctx->wiring.net) : 0;
         log_phases(init);
-        if (init->bootstrap->idle != NULL) {
-            struct rondo_hook hook = { "mpi", init->bootstrap->idle, init->bootstrap->idle_arg, 1 };
-            status = rondo_progress_add(&ctx->running.progress, hook);
+        if (may_progress_mpi(ctx)) {
+            status = rondo_progress_add(&ctx->running.progress, ctx->job.mpi);
         }
     }
     if (init->bootstrap != NULL) {
@@ -239,11 +249,19 @@ rondo_status rondo_init_look(struct rondo_ctx *ctx) { return step_or_look(ctx, 1
 
 rondo_status rondo_init_run(struct rondo_ctx **ctxs, int n)
 {
-    struct rondo_wait_policy policy = { .spins = 100, .sleep_after_ns = rondo_params()->sleep_after };
+    struct rondo_progress progress = { .nhooks = 0 };
+    struct rondo_wait_policy policy = { .spins = 100,
+                                        .sleep_after_ns = rondo_params()->sleep_after,
+                                        .progress = &progress };
     struct rondo_wait wait;
     rondo_status first = RONDO_SUCCESS;
     char text[RONDO_ERROR_TEXT] = "";
     int open = n;
+    for (int i = 0; i < n; i++) { /* a split does not call MPI itself */
+        if (may_progress_mpi(ctxs[i]) && progress.nhooks == 0) {
+            RONDO_TRY(rondo_progress_add(&progress, ctxs[i]->job.mpi));
+        }
+    }
     rondo_wait_begin(&wait, &policy);
     while (open > 0) {
         open = 0;

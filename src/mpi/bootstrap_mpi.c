@@ -629,9 +629,10 @@ rondo_status rondo_bootstrap_mpi(MPI_Comm comm, struct rondo_bootstrap **b)
         self->here[0] = 1;
         self->nhere = 1;
     }
-    if (self->base.nranks > 1 && level != MPI_THREAD_SERIALIZED) {
+    if (self->base.nranks > 1) {
         __atomic_store_n(&process.idle_one_thread, self->one_thread, __ATOMIC_RELAXED);
         self->base.idle = mpi_idle;
+        self->base.idle_asks = level == MPI_THREAD_SERIALIZED;
     }
     *b = &self->base;
     return RONDO_SUCCESS;

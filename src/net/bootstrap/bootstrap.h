@@ -50,6 +50,7 @@ struct rondo_bootstrap {
      * the thread that created the communicator. NULL: none. */
     rondo_status (*idle)(void *arg, int *moved);
     void *idle_arg;
+    int idle_asks; /* 1: only if the program says that the thread may call MPI (config.mpi_progress) */
 };
 
 /** A hub is where ranks that are threads of one process meet: their bootstraps share it. */
