@@ -46,8 +46,9 @@ static struct outcome drive(struct rondo_bootstrap *b, int64_t wait_ns)
                RONDO_IN_PROGRESS) {
             sched_yield();
         }
-        test_check(out.status == RONDO_SUCCESS, "missing gave %s", rondo_error_text());
-        test_check((double)(rondo_now_ns() - asked) * 1e-9 < 1.5, "finding the missing ranks took %.2f s",
+        test_check(out.status == RONDO_SUCCESS || out.status == RONDO_TIMEOUT, "missing gave %s",
+                   rondo_error_text());
+        test_check((double)(rondo_now_ns() - asked) * 1e-9 < 6, "finding the missing ranks took %.2f s",
                    (double)(rondo_now_ns() - asked) * 1e-9);
         out.status = RONDO_TIMEOUT;
     }
@@ -55,12 +56,15 @@ static struct outcome drive(struct rondo_bootstrap *b, int64_t wait_ns)
     return out;
 }
 
+static int overlaps; /* of the next bootstraps: they make a communicator of their own */
+
 static struct rondo_bootstrap *boot(MPI_Comm comm)
 {
     struct rondo_bootstrap *b = NULL;
     if (!test_check(rondo_bootstrap_mpi(comm, &b) == RONDO_SUCCESS, "%s", rondo_error_text())) {
         test_die("cannot create the bootstrap");
     }
+    b->overlaps = overlaps;
     return b;
 }
 
@@ -252,7 +256,7 @@ static void error_of_one_rank_is_the_error_of_all(void)
     snprintf(start, sizeof(start), "rank %d on ", bad);
     test_check(strncmp(got, start, strlen(start)) == 0 && strstr(got, ": /dev/shm is full"), "%s", got);
     test_check(strcmp(got, root) == 0, "\"%s\" is not rank 0's \"%s\"", got, root);
-    b->ops->close(b, 0);
+    b->ops->close(b, 1);
     test_check(rondo_bootstrap_mpi_graves() == 0, "a complete round leaks nothing");
     free(all);
     free(texts);
@@ -287,7 +291,7 @@ static void absent_from_the_start(int absent)
         test_check(b->ops->open_start(b) == RONDO_SUCCESS, "%s", rondo_error_text());
         struct outcome out = drive(b, test.rank == hasty || absent == 0 ? SHORT_NS : LONG_NS);
         check_named(&out, absent);
-        test_check(out.took_s < 5, "took %.2f s", out.took_s);
+        test_check(out.took_s < 8, "took %.2f s", out.took_s);
         b->ops->close(b, 0);
         test_check(rondo_bootstrap_mpi_graves() == graves + 1, "the pending round was not kept");
     }
@@ -298,7 +302,7 @@ static void absent_from_the_start(int absent)
         struct outcome out = drive(b, SHORT_NS);
         test_check(out.status == RONDO_TIMEOUT, "the late rank's status is %d: %s", (int)out.status,
                    out.text);
-        test_check(out.took_s < 5, "the late rank took %.2f s", out.took_s);
+        test_check(out.took_s < 8, "the late rank took %.2f s", out.took_s);
         b->ops->close(b, 0);
     }
     MPI_Barrier(MPI_COMM_WORLD);
@@ -429,6 +433,7 @@ static void communicators_run_out(void)
     struct rondo_bootstrap **b = calloc(MAX, sizeof(struct rondo_bootstrap *));
     rondo_status status = RONDO_SUCCESS;
     int n = 0;
+    overlaps = 1;
     test.what = "out of communicators";
     while (status == RONDO_SUCCESS && n < MAX) {
         b[n] = boot(MPI_COMM_WORLD);
@@ -460,11 +465,14 @@ int main(int argc, char **argv)
         return test_finish();
     }
     communicators_of_any_kind();
+    overlaps = 1;
+    communicators_of_any_kind();
+    communicators_are_given_back();
+    overlaps = 0;
     null_and_intercommunicators_are_refused();
     thread_level_is_respected();
     error_of_one_rank_is_the_error_of_all();
     error_handlers_are_left_alone();
-    communicators_are_given_back();
     idle_hook_moves_the_programs_messages();
     if (test.nranks > 1) {
         absent_from_the_start(test.nranks - 1);

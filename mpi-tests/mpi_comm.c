@@ -455,6 +455,61 @@ static void many_communicators_live_at_once(void)
 
 /* ---- beside the program's own MPI ---- */
 
+static int copies, deletes;
+
+static int on_copy(MPI_Comm comm, int keyval, void *extra, void *in, void *out, int *flag)
+{
+    (void)comm, (void)keyval, (void)extra;
+    copies++;
+    *(void **)out = in;
+    *flag = 1;
+    return MPI_SUCCESS;
+}
+
+static int on_delete(MPI_Comm comm, int keyval, void *value, void *extra)
+{
+    (void)comm, (void)keyval, (void)value, (void)extra;
+    deletes++;
+    return MPI_SUCCESS;
+}
+
+static void create_without_callbacks(MPI_Comm mpi_comm, int blocking)
+{
+    rondo_config config = RONDO_CONFIG_INIT;
+    rondo_comm *comm = NULL;
+    rondo_status error = RONDO_IN_PROGRESS;
+    double end = test_now() + 30;
+    config.blocking = blocking;
+    rondo_comm_create(mpi_comm, &config, &comm);
+    MPI_Barrier(mpi_comm); /* whatever the program does meanwhile */
+    while (comm != NULL && error == RONDO_IN_PROGRESS && test_now() < end) {
+        TEST_MUST(rondo_comm_async_error(comm, &error), comm);
+    }
+    expect_status(error, RONDO_SUCCESS, comm, "creation on a communicator with attributes");
+    verify(comm, "with attributes");
+    destroy(comm);
+    test_check(copies == 0 && deletes == 0, "%s creation ran %d copy and %d delete callbacks of the program",
+               blocking ? "blocking" : "non-blocking", copies, deletes);
+    copies = deletes = 0;
+}
+
+static void creation_runs_no_attribute_callbacks(void)
+{
+    MPI_Comm mpi_comm;
+    int keyval, value, level;
+    MPI_Query_thread(&level);
+    MPI_Comm_dup(MPI_COMM_WORLD, &mpi_comm);
+    MPI_Comm_create_keyval(on_copy, on_delete, &keyval, NULL);
+    MPI_Comm_set_attr(mpi_comm, keyval, &value);
+    create_without_callbacks(mpi_comm, 1);
+    create_without_callbacks(mpi_comm, 1);
+    if (level == MPI_THREAD_MULTIPLE) { /* else such a creation needs a duplicate */
+        create_without_callbacks(mpi_comm, 0);
+    }
+    MPI_Comm_free(&mpi_comm);
+    MPI_Comm_free_keyval(&keyval);
+}
+
 /*
  * Rank 1 sends more than MPI can buffer and then makes Rondo's call. Rank 0 has posted the receive and is
  * already in that call: MPI_Send returns only if rank 0 makes progress in MPI while it waits.
@@ -528,6 +583,44 @@ static void messages_move_while_a_call_waits(void)
     destroy(comm);
 }
 
+/* ---- the limit of creation ---- */
+
+static rondo_status create_late(MPI_Comm mpi_comm, int64_t limit_ms, unsigned late_us)
+{
+    rondo_config config = RONDO_CONFIG_INIT;
+    rondo_comm *comm = NULL;
+    config.init_timeout_ms = limit_ms;
+    if (test.rank == test.nranks - 1) {
+        usleep(late_us);
+    }
+    rondo_status status = rondo_comm_create(mpi_comm, &config, &comm);
+    if (status == RONDO_SUCCESS) {
+        verify(comm, "created late");
+        destroy(comm);
+    }
+    return status;
+}
+
+static void the_config_sets_the_limit_of_creation(void)
+{
+    MPI_Comm mpi_comm;
+    const char *limit = getenv("RONDO_INIT_TIMEOUT");
+    MPI_Comm_dup(MPI_COMM_WORLD, &mpi_comm);
+    if (test.nranks > 1) {
+        rondo_status status = create_late(mpi_comm, 300, 1500000);
+        test_check(status == RONDO_TIMEOUT, "a limit of 0.3 s gave %s", rondo_status_string(status));
+        if (test.rank < test.nranks - 1) {
+            char name[32];
+            snprintf(name, sizeof(name), "answer: rank %d", test.nranks - 1);
+            test_check(strstr(rondo_last_error(NULL), name) != NULL, "%s", rondo_last_error(NULL));
+        }
+    }
+    /* RONDO_INIT_TIMEOUT=1s is then the shorter one. The same communicator can be used again. */
+    expect_status(create_late(mpi_comm, 0, limit != NULL ? 2500000 : 1000), RONDO_SUCCESS, NULL,
+                  "creation without a limit");
+    MPI_Comm_free(&mpi_comm);
+}
+
 /* ---- the program ---- */
 
 #define CASE(fn) \
@@ -553,7 +646,9 @@ static const struct {
     CASE(threads_use_communicators_of_their_own),
     CASE(create_and_destroy_leaves_nothing),
     CASE(many_communicators_live_at_once),
+    CASE(creation_runs_no_attribute_callbacks),
     CASE(messages_move_while_a_call_waits),
+    CASE(the_config_sets_the_limit_of_creation),
 };
 
 static void run_cases(const char *only, const char *skip)

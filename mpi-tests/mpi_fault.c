@@ -96,20 +96,18 @@ static void shrink(rondo_comm *comm, int32_t *in, int32_t *out)
     test_check(rondo_comm_destroy(child) == RONDO_SUCCESS, "destroying the child");
 }
 
-/* @return true if the text names the victim, alone or in the list of missing ranks. */
+/* @return true if the text names the victim, and no other rank in the list of missing ones. */
 static int names_victim(const char *text)
 {
-    const char *list = strstr(text, "arrive: ");
+    const char *list = strstr(text, "answer: ");
     char rank[32];
-    snprintf(rank, sizeof(rank), "rank %ld ", o.victim);
-    while (list != NULL && (list = strpbrk(list, "0123456789")) != NULL) {
+    if (list != NULL) {
         char *end;
-        if (strtol(list, &end, 10) == o.victim) {
-            return 1;
-        }
-        list = strpbrk(end, ",:"); /* the list ends at a colon; the name of a host may contain digits */
-        list = list != NULL && *list == ',' ? list : NULL;
+        long first = strtol(list + strlen("answer: rank "), &end, 10);
+        return first == o.victim &&
+               end[strcspn(end, ",:")] == ':'; /* a host's name has no comma and no colon */
     }
+    snprintf(rank, sizeof(rank), "rank %ld ", o.victim);
     return strstr(text, rank) != NULL;
 }
 

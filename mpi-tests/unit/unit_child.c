@@ -264,7 +264,7 @@ static void split_but_for_one(struct fake_rank *r)
         /* Two deadlines pass; one rank may hear of it from the other. */
         FAKE_CHECK(r, (status == RONDO_TIMEOUT || status == RONDO_REMOTE_ERROR) && child == NULL, "%s",
                    rondo_status_string(status));
-        FAKE_CHECK(r, fake_has(rondo_last_error(NULL), "did not arrive: rank 1"), "%s",
+        FAKE_CHECK(r, fake_has(rondo_last_error(NULL), "did not arrive, or do not answer: rank 1"), "%s",
                    rondo_last_error(NULL));
     } else {
         pthread_barrier_wait(r->arg); /* it stays until then */

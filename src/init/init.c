@@ -83,6 +83,7 @@ static rondo_status init_end(struct rondo_init *init, rondo_status status, int r
         }
     }
     if (init->bootstrap != NULL) {
+        init->bootstrap->ended = status;
         init->bootstrap->ops->close(init->bootstrap, !round_open);
     }
     if (status != RONDO_SUCCESS) {
@@ -118,8 +119,8 @@ void rondo_init_cancel(struct rondo_ctx *ctx)
     }
 }
 
-/* The deadline has passed: find the ranks that are missing. @return RONDO_IN_PROGRESS until they are
- * known. */
+/* The deadline has passed: find the ranks that are missing. @return RONDO_IN_PROGRESS until they are known.
+ * */
 static rondo_status name_missing(struct rondo_init *init)
 {
     struct rondo_ctx *ctx = init->ctx;
@@ -128,8 +129,8 @@ static rondo_status name_missing(struct rondo_init *init)
     size_t at = 0;
     rondo_status status = init->bootstrap->ops->missing(init->bootstrap, ranks, (int)RONDO_COUNTOF(ranks),
                                                         &n);
-    if (status == RONDO_IN_PROGRESS) {
-        return status;
+    if (status != RONDO_SUCCESS) {
+        return status; /* RONDO_IN_PROGRESS, or the error that the ranks have agreed on */
     }
     if (init->local != RONDO_SUCCESS && n == 0) {
         /* No rank is known to be missing: this rank's own error says more. */
@@ -143,11 +144,14 @@ static rondo_status name_missing(struct rondo_init *init)
     return rondo_fail(
         RONDO_TIMEOUT,
         "rank %d on %s: creation of the communicator stopped in round \"%s\" after %.1f s "
-        "(RONDO_INIT_TIMEOUT): %s %s: do all ranks make the call, and are they "
+        "(RONDO_INIT_TIMEOUT): %s%s%s: do all ranks make the call, and are they "
         "alive?%s%s%s",
         ctx->job.rank, rondo_log_host(), rondo_phases[init->phase]->name,
         (double)(rondo_now_ns() - init->begin_ns) * 1e-9,
-        n > 0 ? "did not arrive:" : "the missing ranks are unknown", list,
+        n == 0                 ? "the missing ranks are unknown"
+        : init->bootstrap->met ? "do not answer:"
+                               : "did not arrive, or do not answer:",
+        n > 0 ? " " : "", list,
         strcmp(init->bootstrap->ops->name, "mpi") == 0 ? " (MPI_Finalize may wait for a late rank)" : "",
         init->local != RONDO_SUCCESS ? "; before that, this rank had failed: " : "", init->local_text);
 }

@@ -156,6 +156,7 @@ rondo_status rondo_comm_start(struct rondo_ctx *ctx, struct rondo_bootstrap *boo
     shell->ctx = ctx;
     shell->rank = ctx->job.rank;
     memcpy(shell->name, ctx->job.name, sizeof(shell->name));
+    bootstrap->overlaps = rondo_group_depth() > 0 || !ctx->job.config.blocking;
     status = rondo_init_begin(ctx, bootstrap, split);
     if (status == RONDO_SUCCESS && rondo_group_depth() > 0) {
         status = rondo_group_add_creation(ctx, comm, end_creations);

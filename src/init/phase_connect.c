@@ -114,6 +114,10 @@ static rondo_status test_connect(struct rondo_init *init)
     if (status == RONDO_SUCCESS) {
         status = rondo_links_connect(ctx, records_of, init, &pending);
     }
+    if (status == RONDO_IN_PROGRESS) {
+        rondo_status found = rondo_init_look_out(init);
+        status = found != RONDO_SUCCESS ? found : status;
+    }
     if (status == RONDO_IN_PROGRESS && init->deadline_ns != 0 && rondo_now_ns() > init->deadline_ns) {
         status = rondo_fail(RONDO_TIMEOUT,
                             "rank %d on %s: the connection with rank %d on %s was not made within "

@@ -3,8 +3,6 @@
 #include "comm/backend.h"
 #include "init/phases.h"
 
-enum { GRACE_NS = 300000000 }; /* for records that are on their way when the communicator has ended */
-
 struct done_record {
     struct rondo_round_head head;
     uint32_t handover_ns;
@@ -20,21 +18,6 @@ static rondo_status start_done(struct rondo_init *init)
     ((struct done_record *)init->mine)->handover_ns = init->handover.best_ns;
     ((struct done_record *)init->mine)->no_ll128 = !init->ctx->backend->links_reach(init->ctx);
     return rondo_init_allgather(init);
-}
-
-/* A rank that has passed this round may already have destroyed the communicator; its records then still
- * arrive. Those of a dead rank never do. */
-static rondo_status test_done(struct rondo_init *init)
-{
-    rondo_status status = rondo_init_test_round(init);
-    if (status != RONDO_IN_PROGRESS || init->ctx->wiring.control == NULL ||
-        !rondo_control_aborted(init->ctx->wiring.control)) {
-        return status;
-    }
-    if (init->ended_ns == 0) {
-        init->ended_ns = rondo_now_ns();
-    }
-    return rondo_now_ns() - init->ended_ns < GRACE_NS ? status : rondo_init_in_progress(init->ctx);
 }
 
 /* The graphs say which paths deliver 128 bytes at once, but some conns may not take them (a pair failed its
@@ -71,6 +54,5 @@ static rondo_status finish_done(struct rondo_init *init)
 const struct rondo_phase rondo_phase_done = {
     .name = "done",
     .start = start_done,
-    .test = test_done,
     .finish = finish_done,
 };

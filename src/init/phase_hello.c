@@ -54,6 +54,7 @@ static rondo_status test_hello(struct rondo_init *init)
         }
     }
     if (status == RONDO_IN_PROGRESS && init->deadline_ns != 0 && rondo_now_ns() > init->deadline_ns) {
+        RONDO_TRY(rondo_init_look_out(init));
         return rondo_fail(RONDO_TIMEOUT,
                           "rank %d on %s: rank %d on %s connected, but its empty slot did not arrive within "
                           "RONDO_INIT_TIMEOUT: is it stopped?",

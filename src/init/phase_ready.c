@@ -37,6 +37,7 @@ static rondo_status finish_ready(struct rondo_init *init)
 {
     rondo_ctx_policy(init->ctx);
     if (init->ctx->job.nranks > 1) {
+        init->bootstrap->quiet = 1;
         rondo_init_keep_and_tell(init, begin_hello(init));
     }
     return RONDO_SUCCESS;

@@ -51,7 +51,7 @@ struct rondo_init {
     struct rondo_bootstrap *bootstrap;
     struct rondo_split split; /* parent NULL: not a split */
     int phase, started, late;
-    int64_t ended_ns; /* when phase "done" saw that the communicator had ended; 0: it has not */
+    int64_t ended_ns; /* when a round saw that the communicator had ended; 0: it has not */
     int64_t begin_ns, phase_ns, deadline_ns, took_ns[RONDO_MAX_PHASES];
     rondo_status local; /* this rank's failure, which the next round reports */
     char local_text[RONDO_ERROR_TEXT];
@@ -119,6 +119,9 @@ rondo_status rondo_init_test_round(struct rondo_init *init);
 rondo_status rondo_init_check_round(struct rondo_init *init);
 /** @return the record of a rank. */
 void *rondo_init_record(const struct rondo_init *init, int rank);
+/** Outside rounds: @return the error by which a rank that died or gave up has ended the creation;
+ * RONDO_SUCCESS: none is known. After the deadline a stopped rank counts, too. */
+rondo_status rondo_init_look_out(struct rondo_init *init);
 /** @return RONDO_IN_PROGRESS, or the error by which the control plane ended the communicator: it names a rank
  * that died or gave up at once. */
 rondo_status rondo_init_in_progress(struct rondo_ctx *ctx);

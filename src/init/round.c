@@ -4,6 +4,8 @@
 #include "base/mem.h"
 #include "init/phases.h"
 
+enum { GRACE_NS = 300000000 }; /* for records that are on their way when the communicator has ended */
+
 void rondo_init_keep(struct rondo_init *init, rondo_status status)
 {
     if (status != RONDO_SUCCESS && init->local == RONDO_SUCCESS) {
@@ -53,9 +55,24 @@ static rondo_status start_texts(struct rondo_init *init)
     return b->ops->allgather_start(b, init->text, init->texts, sizeof(init->text));
 }
 
+/* A rank of this node may have ended the communicator. But one that has passed its last round may also have
+ * destroyed the communicator; its records then still arrive. Those of a dead rank never do. */
+static rondo_status test_or_hear(struct rondo_init *init)
+{
+    rondo_status status = init->bootstrap->ops->test(init->bootstrap);
+    if (status != RONDO_IN_PROGRESS || init->ctx->wiring.control == NULL ||
+        !rondo_control_aborted(init->ctx->wiring.control)) {
+        return status;
+    }
+    if (init->ended_ns == 0) {
+        init->ended_ns = rondo_now_ns();
+    }
+    return rondo_now_ns() - init->ended_ns < GRACE_NS ? status : rondo_init_in_progress(init->ctx);
+}
+
 rondo_status rondo_init_test_round(struct rondo_init *init)
 {
-    RONDO_TRY(init->bootstrap->ops->test(init->bootstrap));
+    RONDO_TRY(test_or_hear(init));
     if (init->heads != RONDO_ROUND_HEADS ||
         !rondo_round_failed(init->all, init->bytes, init->bootstrap->nranks)) {
         return RONDO_SUCCESS;
@@ -86,6 +103,13 @@ void rondo_init_keep_and_tell(struct rondo_init *init, rondo_status status)
         set_text(init, text);
         rondo_control_abort(init->ctx->wiring.control, status, init->ctx->job.rank, text);
     }
+}
+
+rondo_status rondo_init_look_out(struct rondo_init *init)
+{
+    const struct rondo_bootstrap_ops *ops = init->bootstrap->ops;
+    int late = init->deadline_ns != 0 && rondo_now_ns() > init->deadline_ns;
+    return ops->look != NULL ? ops->look(init->bootstrap, late) : RONDO_SUCCESS;
 }
 
 rondo_status rondo_init_in_progress(struct rondo_ctx *ctx)

@@ -1,70 +1,73 @@
 /*
- * The bootstrap over MPI. All rounds run on a duplicate of the user's communicator, made by MPI_Comm_idup,
- * and are polled: MPI_Iallgather, MPI_Isend and MPI_Irecv. Their buffers belong to the bootstrap, because a
- * request whose partner never comes cannot be cancelled and must outlive its caller: it goes to the
- * graveyard with its buffers.
+ * The bootstrap over MPI. Its rounds are non-blocking collectives, which are polled. Their buffers belong to
+ * the bootstrap, because a request whose partner never comes cannot be cancelled and must outlive its caller:
+ * it goes to the graveyard with its buffers.
  *
- * Finding the missing ranks. Once a deadline has passed on any rank, ranks other than 0 send "here" to rank
- * 0. Rank 0 sends "query" to all, collects answers for half a second, and sends the ranks that answered the
- * list of those that did not. A rank whose own deadline is still far away sees the query in its test. These
- * messages travel on the duplicate; while it does not exist, on the user's communicator, with a tag at the
- * end of the range. None is sent before a deadline has passed.
+ * The communicator. MPI_Comm_dup and MPI_Comm_idup run the program's attribute callbacks, and whatever else
+ * makes a communicator blocks until all ranks come, for ever if one has died. So a creation makes none if it
+ * can do without: its rounds are MPI_Iallgather and MPI_Ialltoallv on the program's communicator. They never
+ * meet the program's messages, and come in the order of the program's collectives as long as the program
+ * makes none before creation is complete. Where it may (a creation that does not block, or a group of them),
+ * only the first round runs there, begun inside the program's call. The others run on a communicator that a
+ * helper thread makes (MPI_THREAD_MULTIPLE), or on a duplicate.
+ *
+ * Failures. Once all ranks have greeted, each watches the processes of its node (watch.h). A rank whose
+ * deadline passes asks who is there; a rank that fails mails its last word (mail.h).
  */
 #include "mpi/bootstrap_mpi.h"
 
 #include <limits.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "base/wait.h"
-#include "net/peer.h"
+#include "mpi/mail.h"
 
-enum {
-    EXCHANGE_TAG = 1,
-    MSG_RANKS = 64, /* missing ranks that a list names: few enough for any MPI to send it eagerly */
-    MSG_TAG_BELOW = 0x52
-};
-static const int64_t LISTEN_AFTER_NS = 250000000; /* after this long a round looks for messages */
-static const int64_t COLLECT_NS = 500000000, DELIVER_NS = 750000000, LIST_NS = 1000000000;
+#define MS INT64_C(1000000)
+/* Between looks for letters and deaths; how long rank 0 collects answers, another rank waits for its last
+ * word, and a rank that ends tries to deliver its own. */
+static const int64_t LOOK_NS = 10 * MS, COLLECT_NS = 1000 * MS, ANSWER_NS = 5000 * MS, DELIVER_NS = 200 * MS;
 
-struct message {
-    int32_t kind;    /* enum msg_kind */
-    int32_t attempt; /* counts the creations on this communicator */
-    int32_t n, ranks[MSG_RANKS];
+/* A thread that makes a communicator of the same ranks. */
+struct helper {
+    MPI_Comm from, made;
+    int tag, rc;
+    int running; /* the thread writes 0 last, with release */
 };
-enum msg_kind { MSG_HERE, MSG_QUERY, MSG_LIST };
-enum { MSG_HEAD = offsetof(struct message, ranks) };
 
 struct mpi_bootstrap {
     struct rondo_bootstrap base;
     struct mpi_bootstrap *next_grave;
-    MPI_Comm user, dup;
-    int have_dup;
+    MPI_Comm user;  /* the program's */
+    MPI_Comm carry; /* the rounds run on it: user, or own */
+    MPI_Comm own;   /* MPI_COMM_NULL: not made (yet) */
+    int can_help;   /* another thread may call MPI */
     int one_thread; /* MPI may be called from `thread` only */
     pthread_t thread;
     int broken; /* MPI reported an error: requests under way are not touched again */
 
-    enum { ROUND_NONE, ROUND_OPEN, ROUND_HELLO, ROUND_GATHER, ROUND_EXCHANGE } round;
-    int64_t started_ns;
-    MPI_Request *requests;
-    int nrequests;
+    enum { ROUND_NONE, ROUND_HELLO, ROUND_OWN, ROUND_GATHER, ROUND_EXCHANGE } round;
+    MPI_Request requests[2];
     uint8_t *sent, *got; /* the round's own buffers */
-    void *result;        /* the caller's: got is copied here */
-    size_t result_bytes;
+    int *counts;         /* of an exchange */
+    int nrecords;
+    void *result; /* the caller's: got is copied here */
+    size_t bytes; /* of a record */
+    struct helper *helper;
 
-    /* after a deadline */
-    int tag, attempt;
-    int told;         /* another rank's deadline has passed */
-    int64_t asked_ns; /* when this rank began to ask; 0: not yet */
-    uint8_t *here;    /* on rank 0: which ranks answered */
-    int nhere;
-    struct message incoming, outgoing, list;
-    MPI_Request incoming_request;
-    MPI_Request *msg_requests; /* on rank 0, queries, then lists; on others, here */
-    int nqueries, nlists;
-    enum { MSG_OPEN, MSG_LISTED } msg_state;
+    /* failures */
+    struct rondo_watch watch;
+    struct rondo_mail mail;
+    int open;          /* the mail works */
+    int held;          /* the round was not begun, because the creation has failed */
+    int64_t looked_ns; /* for letters */
+    int64_t asked_ns;  /* when this rank began to ask who is there; 0: not yet */
+    int64_t broken_ns;
+    int listed, n, missing[RONDO_MAIL_RANKS]; /* listed: the question is settled */
 };
 
 static struct {
@@ -88,25 +91,26 @@ static rondo_status mpi_fail(struct mpi_bootstrap *self, int rc, const char *cal
         *c = *c == '\n' ? ' ' : *c;
     }
     self->broken = 1;
-    return rondo_fail(
+    self->broken_ns = rondo_now_ns();
+    return rondo_fail_quiet(
         RONDO_SYSTEM_ERROR, "rank %d on %s: %s failed while creating a communicator of %d ranks: %.300s%s",
         self->base.rank, rondo_log_host(), call, self->base.nranks, text,
-        self->round == ROUND_OPEN ? "; free some if the program holds many communicators (MPICH has 2,046)"
-                                  : "");
+        self->base.overlaps ? "; free some if the program holds many communicators (MPICH has 2,046)" : "");
 }
 
-#define MPI_TRY(self, call, ...)                  \
+#define MPI_CALL(self, call, what)                \
     do {                                          \
-        int rc_ = P##call(__VA_ARGS__);           \
+        int rc_ = (call);                         \
         if (RONDO_UNLIKELY(rc_ != MPI_SUCCESS)) { \
-            return mpi_fail(self, rc_, #call);    \
+            return mpi_fail(self, rc_, what);     \
         }                                         \
     } while (0)
+#define MPI_TRY(self, call, ...) MPI_CALL(self, P##call(__VA_ARGS__), #call)
 
 /*
- * While the duplicate is being made, MPI reports errors to the handler of the user's communicator, or of
- * MPI_COMM_WORLD or MPI_COMM_SELF (MPICH, out of communicators), which by default aborts the program. Rondo
- * wants them back as codes, so it replaces these handlers during each call.
+ * MPI reports errors to the handler of the program's communicator, or, while it makes one, of MPI_COMM_WORLD
+ * or MPI_COMM_SELF (MPICH, out of communicators), which by default aborts the program. Rondo wants them back
+ * as codes, so it replaces these handlers during each call. While a helper runs, its handlers are in place.
  */
 struct guard {
     MPI_Comm comm[3];
@@ -114,10 +118,9 @@ struct guard {
     int n;
 };
 
-static void guard_enter(struct guard *guard, const struct mpi_bootstrap *self)
+static void guard_enter(struct guard *guard, MPI_Comm user, int n)
 {
-    *guard = (struct guard){ .comm = { MPI_COMM_WORLD, MPI_COMM_SELF, self->user },
-                             .n = self->have_dup ? 0 : 3 };
+    *guard = (struct guard){ .comm = { user, MPI_COMM_WORLD, MPI_COMM_SELF }, .n = n };
     for (int i = 0; i < guard->n; i++) {
         PMPI_Comm_get_errhandler(guard->comm[i], &guard->saved[i]);
         PMPI_Comm_set_errhandler(guard->comm[i], MPI_ERRORS_RETURN);
@@ -126,8 +129,7 @@ static void guard_enter(struct guard *guard, const struct mpi_bootstrap *self)
 
 static void guard_leave(struct guard *guard)
 {
-    for (int i = guard->n - 1; i >= 0;
-         i--) { /* in reverse: the user's communicator may be one of the others */
+    for (int i = guard->n - 1; i >= 0; i--) { /* in reverse: the program's may be one of the others */
         PMPI_Comm_set_errhandler(guard->comm[i], guard->saved[i]);
         PMPI_Errhandler_free(&guard->saved[i]);
     }
@@ -160,24 +162,50 @@ static rondo_status usable(struct mpi_bootstrap *self)
                : RONDO_SUCCESS;
 }
 
-/* Run a function that calls MPI, if MPI may be called, with MPI's errors returned as codes. */
-static rondo_status guarded(struct mpi_bootstrap *self, rondo_status (*call)(struct mpi_bootstrap *self))
+static int is_helped(const struct mpi_bootstrap *self)
+{
+    return self->helper && __atomic_load_n(&self->helper->running, __ATOMIC_ACQUIRE);
+}
+
+/* MPI has failed, perhaps because a process has died: wait a moment for its end to show. */
+static rondo_status blame(struct mpi_bootstrap *self)
+{
+    char text[RONDO_ERROR_TEXT];
+    snprintf(text, sizeof text, "%s", rondo_error_text());
+    while (rondo_now_ns() - self->broken_ns < COLLECT_NS) {
+        RONDO_TRY(rondo_watch_look(&self->watch, 0));
+        sched_yield();
+    }
+    return rondo_fail(RONDO_SYSTEM_ERROR, "%s", text);
+}
+
+/* Call a function that calls MPI, with MPI's errors returned as codes. */
+static rondo_status guard_call(struct mpi_bootstrap *self, rondo_status (*call)(struct mpi_bootstrap *self))
 {
     struct guard guard;
-    RONDO_TRY(usable(self));
-    guard_enter(&guard, self);
+    int makes_own = self->base.overlaps && self->round <= ROUND_OWN;
+    guard_enter(&guard, self->user, is_helped(self) ? 0 : makes_own ? 3 : 1);
     rondo_status status = call(self);
     guard_leave(&guard);
     return status;
 }
 
-/* Are all complete? (MPI_Testall causes warnings in MPICH's header.) */
-static rondo_status requests_test(struct mpi_bootstrap *self, MPI_Request *requests, int n, int *done)
+/* The same, if MPI may be called. */
+static rondo_status guarded(struct mpi_bootstrap *self, rondo_status (*call)(struct mpi_bootstrap *self))
 {
-    *done = 1;
+    RONDO_TRY(usable(self));
+    rondo_status status = guard_call(self, call);
+    return self->broken && status != RONDO_SUCCESS ? blame(self) : status;
+}
+
+/* Are the round's requests complete, of which there are n? (MPI_Testall causes warnings in MPICH's header.)
+ * */
+static rondo_status requests_test(struct mpi_bootstrap *self, int n, int *done)
+{
+    *done = !is_helped(self);
     for (int i = 0; i < n && *done; i++) {
-        if (requests[i] != MPI_REQUEST_NULL) {
-            MPI_TRY(self, MPI_Test, &requests[i], done, MPI_STATUS_IGNORE);
+        if (self->requests[i] != MPI_REQUEST_NULL) {
+            MPI_TRY(self, MPI_Test, &self->requests[i], done, MPI_STATUS_IGNORE);
         }
     }
     return RONDO_SUCCESS;
@@ -187,252 +215,393 @@ static rondo_status requests_test(struct mpi_bootstrap *self, MPI_Request *reque
 
 static void round_free(struct mpi_bootstrap *self)
 {
-    rondo_free(self->requests);
     rondo_free(self->sent);
     rondo_free(self->got);
-    self->requests = NULL;
-    self->nrequests = 0;
+    rondo_free(self->counts);
     self->sent = self->got = NULL;
+    self->counts = NULL;
     self->round = ROUND_NONE;
 }
 
-/* Allocate a round's buffers and null requests: it sends `data_bytes` and receives n records of `bytes`. */
-static rondo_status round_begin(struct mpi_bootstrap *self, int round, const void *data, size_t data_bytes,
-                                int n, size_t bytes, int nrequests)
+/* Allocate a round's buffers: it sends `nsent` records of `bytes` and receives `nrecords`. */
+static rondo_status round_begin(struct mpi_bootstrap *self, int round, const void *data, int nsent,
+                                int nrecords, size_t bytes)
 {
-    RONDO_TRY(usable(self));
     if (bytes > INT_MAX) {
         return rondo_fail(RONDO_INVALID_ARGUMENT, "a record of %zu bytes; MPI carries at most %d", bytes,
                           INT_MAX);
     }
     self->round = round;
-    RONDO_TRY(RONDO_NEW_ARRAY(self->requests, nrequests, "requests of MPI"));
-    for (int i = 0; i < nrequests; i++) {
-        self->requests[i] = MPI_REQUEST_NULL;
+    RONDO_TRY(rondo_calloc(&self->sent, (size_t)nsent, bytes, "a record for the other ranks"));
+    RONDO_TRY(rondo_calloc(&self->got, (size_t)nrecords, bytes, "the records of the other ranks"));
+    if (nsent > 0 && bytes > 0) {
+        memcpy(self->sent, data, (size_t)nsent * bytes);
     }
-    self->nrequests = nrequests;
-    RONDO_TRY(rondo_calloc(&self->sent, 1, data_bytes, "a record for the other ranks"));
-    RONDO_TRY(rondo_calloc(&self->got, (size_t)n, bytes, "the records of the other ranks"));
-    if (data_bytes) {
-        memcpy(self->sent, data, data_bytes);
-    }
-    self->result_bytes = (size_t)n * bytes;
-    self->started_ns = rondo_now_ns();
+    self->bytes = bytes;
+    self->nrecords = nrecords;
+    self->looked_ns = rondo_now_ns();
     return RONDO_SUCCESS;
 }
 
-static rondo_status gather_start(struct mpi_bootstrap *self, int round, const void *mine, void *all,
-                                 size_t bytes)
+static rondo_status take_call(struct mpi_bootstrap *self)
 {
-    RONDO_TRY(round_begin(self, round, mine, bytes, self->base.nranks, bytes, 1));
-    self->result = all;
-    MPI_TRY(self, MPI_Iallgather, self->sent, (int)bytes, MPI_BYTE, self->got, (int)bytes, MPI_BYTE,
-            self->dup, self->requests);
+    MPI_CALL(self, rondo_mail_take(&self->mail), "a message about a failure");
+    return RONDO_SUCCESS;
+}
+
+/*
+ * A rank that has been told that the creation has failed begins no more rounds than others have: then the
+ * program can use its communicator again, and create another one. The test of the round reports the failure.
+ */
+static rondo_status round_call(struct mpi_bootstrap *self, rondo_status (*call)(struct mpi_bootstrap *self))
+{
+    RONDO_TRY(guarded(self, take_call));
+    self->held = self->mail.told && self->mail.begun >= self->mail.told_begun;
+    if (self->held) {
+        return RONDO_SUCCESS;
+    }
+    self->mail.begun++;
+    return guarded(self, call);
+}
+
+static rondo_status gather_call(struct mpi_bootstrap *self)
+{
+    MPI_TRY(self, MPI_Iallgather, self->sent, (int)self->bytes, MPI_BYTE, self->got, (int)self->bytes,
+            MPI_BYTE, self->carry, &self->requests[0]);
     return RONDO_SUCCESS;
 }
 
 static rondo_status mpi_allgather_start(struct rondo_bootstrap *b, const void *mine, void *all, size_t bytes)
 {
+    struct mpi_bootstrap *self = self_of(b);
     if (b->nranks == 1) {
         memcpy(all, mine, bytes);
         return RONDO_SUCCESS;
     }
-    return gather_start(self_of(b), ROUND_GATHER, mine, all, bytes);
+    RONDO_TRY(round_begin(self, ROUND_GATHER, mine, 1, b->nranks, bytes));
+    self->result = all;
+    return round_call(self, gather_call);
+}
+
+/* A collective, because messages on the program's communicator could meet its own receives. */
+static rondo_status exchange_call(struct mpi_bootstrap *self)
+{
+    int n = self->base.nranks, *counts = self->counts, *displs = self->counts + n;
+    MPI_TRY(self, MPI_Ialltoallv, self->sent, counts, displs, MPI_BYTE, self->got, counts, displs, MPI_BYTE,
+            self->carry, &self->requests[0]);
+    return RONDO_SUCCESS;
 }
 
 static rondo_status mpi_exchange_start(struct rondo_bootstrap *b, int n, const int *peer, const void *send,
                                        void *recv, size_t bytes)
 {
     struct mpi_bootstrap *self = self_of(b);
-    if (n == 0) {
+    if (b->nranks == 1) {
         return RONDO_SUCCESS;
     }
-    RONDO_TRY(round_begin(self, ROUND_EXCHANGE, send, (size_t)n * bytes, n, bytes, 2 * n));
-    self->result = recv;
-    for (int i = 0; i < n; i++) {
-        uint8_t *out = self->sent + (size_t)i * bytes, *in = self->got + (size_t)i * bytes;
-        MPI_TRY(self, MPI_Irecv, in, (int)bytes, MPI_BYTE, peer[i], EXCHANGE_TAG, self->dup,
-                &self->requests[i]);
-        MPI_TRY(self, MPI_Isend, out, (int)bytes, MPI_BYTE, peer[i], EXCHANGE_TAG, self->dup,
-                &self->requests[n + i]);
+    if ((size_t)n * bytes > INT_MAX) {
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "%d records of %zu bytes; MPI carries at most %d bytes", n,
+                          bytes, INT_MAX);
     }
+    RONDO_TRY(round_begin(self, ROUND_EXCHANGE, send, n, n, bytes));
+    RONDO_TRY(RONDO_NEW_ARRAY(self->counts, 2 * b->nranks, "the sizes of records"));
+    for (int i = 0; i < n; i++) {
+        self->counts[peer[i]] = (int)bytes;
+        self->counts[b->nranks + peer[i]] = i * (int)bytes;
+    }
+    self->result = recv;
+    return round_call(self, exchange_call);
+}
+
+/* ---- a communicator of its own ---- */
+
+/* Join the communicators of two blocks of ranks, of which `other` is the first rank of the other one. */
+static int blocks_join(MPI_Comm from, int other, int is_second, int tag, MPI_Comm *block)
+{
+    MPI_Comm both, merged;
+    int rc = PMPI_Intercomm_create(*block, 0, from, other, tag, &both);
+    if (rc != MPI_SUCCESS) {
+        return rc;
+    }
+    rc = PMPI_Intercomm_merge(both, is_second, &merged);
+    PMPI_Comm_free(&both);
+    if (rc == MPI_SUCCESS && *block != MPI_COMM_SELF) {
+        PMPI_Comm_free(block);
+    }
+    *block = rc == MPI_SUCCESS ? merged : *block;
+    return rc;
+}
+
+/* Blocks of 1, 2, 4 .. ranks join, so that only messages with this tag travel on the program's communicator.
+ * (MPI_Comm_create_group of Open MPI 4.1 copies attributes.) */
+static int comm_build(MPI_Comm from, int tag, MPI_Comm *made)
+{
+    int rank, n, rc = MPI_SUCCESS;
+    PMPI_Comm_rank(from, &rank);
+    PMPI_Comm_size(from, &n);
+    *made = MPI_COMM_SELF;
+    for (int width = 1; width < n && rc == MPI_SUCCESS; width *= 2) {
+        int first = rank / (2 * width) * 2 * width, second = first + width;
+        if (second < n) {
+            rc = blocks_join(from, rank < second ? second : first, rank >= second, tag, made);
+        }
+    }
+    return rc;
+}
+
+static void *helper_main(void *arg)
+{
+    struct helper *helper = arg;
+    struct guard guard;
+    guard_enter(&guard, helper->from, 3);
+    helper->rc = comm_build(helper->from, helper->tag, &helper->made);
+    guard_leave(&guard);
+    __atomic_store_n(&helper->running, 0, __ATOMIC_RELEASE);
+    return NULL;
+}
+
+/* All ranks have come, so the thread does not wait long. If a rank dies meanwhile, it waits for ever, and its
+ * memory goes to the graveyard. */
+static rondo_status helper_start(struct mpi_bootstrap *self)
+{
+    pthread_t thread;
+    RONDO_TRY(RONDO_NEW(self->helper, "a thread's task"));
+    *self->helper =
+        (struct helper){ .from = self->user, .tag = self->mail.tag - RONDO_MAIL_TAGS, .running = 1 };
+    rondo_status status = rondo_thread_start(&thread, "rondo-mpi", helper_main, self->helper);
+    if (status != RONDO_SUCCESS) {
+        self->helper->running = 0;
+        return rondo_fail_aloud(status);
+    }
+    pthread_detach(thread);
     return RONDO_SUCCESS;
 }
 
-static rondo_status hello_start(struct mpi_bootstrap *self)
+static rondo_status own_begin(struct mpi_bootstrap *self)
 {
-    self->have_dup = 1;
-    round_free(self);
-    MPI_TRY(self, MPI_Comm_set_errhandler, self->dup, MPI_ERRORS_RETURN);
-    struct rondo_hello hello = { .magic = RONDO_PEER_MAGIC,
-                                 .version = RONDO_VERSION_CODE,
-                                 .record_bytes = sizeof(struct rondo_peer) };
-    snprintf(hello.host, sizeof hello.host, "%s", rondo_log_host());
-    RONDO_TRY(gather_start(self, ROUND_HELLO, &hello, NULL, sizeof hello));
-    return RONDO_IN_PROGRESS;
+    self->round = ROUND_OWN;
+    self->looked_ns = rondo_now_ns();
+    if (self->can_help) {
+        RONDO_TRY(helper_start(self));
+    }
+    return RONDO_IN_PROGRESS; /* without a helper, the duplicate is under way since the first call */
 }
 
-static rondo_status round_end(struct mpi_bootstrap *self)
+static rondo_status own_end(struct mpi_bootstrap *self)
 {
-    rondo_status status = RONDO_SUCCESS;
-    if (self->round == ROUND_OPEN) {
-        return hello_start(self);
+    if (self->helper) {
+        MPI_CALL(self, self->helper->rc, "MPI_Intercomm_create");
+        self->own = self->helper->made;
     }
-    if (self->round == ROUND_HELLO) {
-        status = rondo_hello_check((const struct rondo_hello *)self->got, self->base.nranks);
-    } else if (self->result_bytes) {
-        memcpy(self->result, self->got, self->result_bytes);
+    MPI_TRY(self, MPI_Comm_set_errhandler, self->own, MPI_ERRORS_RETURN);
+    self->carry = self->own;
+    round_free(self);
+    return RONDO_SUCCESS;
+}
+
+/* ---- the end of a round ---- */
+
+static rondo_status hello_end(struct mpi_bootstrap *self)
+{
+    const struct rondo_hello *hello = (const struct rondo_hello *)self->got;
+    rondo_status status = rondo_hello_check(hello, self->base.nranks);
+    if (status == RONDO_SUCCESS) {
+        status = rondo_watch_open(&self->watch, hello, self->base.nranks, self->base.rank);
+    }
+    self->base.met = 1;
+    if (status == RONDO_SUCCESS && self->base.overlaps) {
+        return own_begin(self);
     }
     round_free(self);
     return status;
 }
 
-/* ---- messages about missing ranks ---- */
-
-static void msg_handle(struct mpi_bootstrap *self, int from)
+static rondo_status round_end(struct mpi_bootstrap *self)
 {
-    const struct message *message = &self->incoming;
-    /* A lower attempt is a message left by an earlier creation that failed; a higher one means that the
-     * others have given this creation up. */
-    if (message->attempt < self->attempt) {
-        return;
+    if (self->round == ROUND_HELLO) {
+        return hello_end(self);
     }
-    self->told = 1;
-    if (self->here && from > 0 && from < self->base.nranks && !self->here[from]) {
-        self->here[from] = 1;
-        self->nhere++;
-    } else if (!self->here && message->kind == MSG_LIST && message->attempt == self->attempt) {
-        self->list = *message;
-        self->msg_state = MSG_LISTED;
+    if (self->round == ROUND_OWN) {
+        return own_end(self);
     }
-}
-
-/* Handle the messages that have arrived; never blocks. */
-static rondo_status msg_take(struct mpi_bootstrap *self)
-{
-    MPI_Comm comm = self->have_dup ? self->dup : self->user;
-    for (;;) {
-        MPI_Status status;
-        int flag = 0, bytes = 0;
-        if (self->incoming_request != MPI_REQUEST_NULL) {
-            MPI_TRY(self, MPI_Test, &self->incoming_request, &flag, &status);
-            if (!flag) {
-                return RONDO_SUCCESS;
-            }
-            msg_handle(self, status.MPI_SOURCE);
-        }
-        MPI_TRY(self, MPI_Iprobe, self->here ? MPI_ANY_SOURCE : 0, self->tag, comm, &flag, &status);
-        if (!flag) {
-            return RONDO_SUCCESS;
-        }
-        MPI_TRY(self, MPI_Get_count, &status, MPI_BYTE, &bytes);
-        if (bytes < MSG_HEAD || bytes > (int)sizeof self->incoming) {
-            return RONDO_SUCCESS; /* a message of the program's own */
-        }
-        MPI_TRY(self, MPI_Irecv, &self->incoming, bytes, MPI_BYTE, status.MPI_SOURCE, self->tag, comm,
-                &self->incoming_request);
+    if (self->nrecords > 0 && self->bytes > 0) {
+        memcpy(self->result, self->got, (size_t)self->nrecords * self->bytes);
     }
-}
-
-static rondo_status msg_send(struct mpi_bootstrap *self, const struct message *message, int to,
-                             MPI_Request *request)
-{
-    int bytes = MSG_HEAD + message->n * (int)sizeof message->ranks[0];
-    MPI_TRY(self, MPI_Isend, message, bytes, MPI_BYTE, to, self->tag, self->have_dup ? self->dup : self->user,
-            request);
+    round_free(self);
     return RONDO_SUCCESS;
 }
 
-static rondo_status msg_begin(struct mpi_bootstrap *self)
-{
-    int n = self->base.nranks, is_root = self->base.rank == 0;
-    RONDO_TRY(RONDO_NEW_ARRAY(self->msg_requests, is_root ? 2 * n : 1, "requests of MPI"));
-    self->asked_ns = rondo_now_ns();
-    self->outgoing = (struct message){ .kind = is_root ? MSG_QUERY : MSG_HERE, .attempt = self->attempt };
-    for (int to = is_root; to < (is_root ? n : 1); to++) {
-        RONDO_TRY(msg_send(self, &self->outgoing, to, &self->msg_requests[self->nqueries]));
-        self->nqueries++;
-    }
-    return RONDO_SUCCESS;
-}
+/* ---- failures ---- */
 
-/* On rank 0: send the list to the ranks that answered. */
-static rondo_status list_send(struct mpi_bootstrap *self)
+/* @return the error of the last word that has come; RONDO_SUCCESS: none has. It comes from another process.
+ * */
+static rondo_status heard(const struct mpi_bootstrap *self)
 {
-    self->msg_state = MSG_LISTED;
-    self->list = (struct message){ .kind = MSG_LIST, .attempt = self->attempt };
-    for (int i = 1; i < self->base.nranks && self->list.n < MSG_RANKS; i++) {
-        if (!self->here[i]) {
-            self->list.ranks[self->list.n++] = i;
-        }
-    }
-    for (int i = 1; i < self->base.nranks; i++) {
-        if (self->here[i]) {
-            RONDO_TRY(msg_send(self, &self->list, i, &self->msg_requests[self->nqueries + self->nlists]));
-            self->nlists++;
-        }
-    }
-    return RONDO_SUCCESS;
-}
-
-static rondo_status missing_root(struct mpi_bootstrap *self)
-{
-    int64_t waited = rondo_now_ns() - self->asked_ns;
-    if (self->msg_state == MSG_OPEN) {
-        if (self->nhere < self->base.nranks && waited < COLLECT_NS) {
-            return RONDO_IN_PROGRESS;
-        }
-        RONDO_TRY(list_send(self));
-    }
-    int sent = 0;
-    RONDO_TRY(requests_test(self, self->msg_requests + self->nqueries, self->nlists, &sent));
-    return sent || waited >= DELIVER_NS ? RONDO_SUCCESS : RONDO_IN_PROGRESS;
-}
-
-static rondo_status missing_other(struct mpi_bootstrap *self)
-{
-    if (self->msg_state == MSG_LISTED) {
+    const struct rondo_letter *last = &self->mail.last;
+    if (last->kind == 0) {
         return RONDO_SUCCESS;
     }
-    if (rondo_now_ns() - self->asked_ns < LIST_NS) {
-        return RONDO_IN_PROGRESS;
+    rondo_status status = last->status > RONDO_SUCCESS && last->status < RONDO_NUM_STATUSES &&
+                                  last->status != RONDO_IN_PROGRESS
+                              ? (rondo_status)last->status
+                              : RONDO_REMOTE_ERROR;
+    return last->text[0] ? rondo_fail_quiet(status, "%s", last->text)
+                         : rondo_fail_quiet(status, "rank %d gave the creation up", self->mail.last_from);
+}
+
+/* Look for letters. */
+static rondo_status look_letters(struct mpi_bootstrap *self)
+{
+    self->looked_ns = rondo_now_ns();
+    if (!self->broken) {
+        RONDO_TRY(guarded(self, take_call));
     }
-    /* No answer: rank 0 is missing. If it did ask before, it has ended since, and nothing is known. */
-    self->msg_state = MSG_LISTED;
-    self->list = (struct message){ .n = !self->told, .ranks = { 0 } };
+    RONDO_TRY(heard(self));
+    if (self->mail.told && !self->asked_ns) {
+        return rondo_fail_quiet(
+            RONDO_TIMEOUT,
+            "another of the %d ranks stopped waiting: its limit passed before all ranks had "
+            "come",
+            self->base.nranks);
+    }
     return RONDO_SUCCESS;
 }
 
-static rondo_status missing_progress(struct mpi_bootstrap *self)
+/* Look for letters and deaths. late: the deadline has passed. */
+static rondo_status look(struct mpi_bootstrap *self, int late)
 {
-    if (!self->asked_ns) {
-        RONDO_TRY(msg_begin(self));
+    rondo_status status = look_letters(self);
+    if (status != RONDO_SUCCESS && (status != RONDO_TIMEOUT || self->mail.last.kind != 0)) {
+        return status;
     }
-    RONDO_TRY(msg_take(self));
-    return self->here ? missing_root(self) : missing_other(self);
+    RONDO_TRY(rondo_watch_look(&self->watch, late));
+    return status;
+}
+
+static rondo_status mpi_look(struct rondo_bootstrap *b, int late)
+{
+    struct mpi_bootstrap *self = self_of(b);
+    if (!self->open || !mpi_may_step(b) || (!late && rondo_now_ns() - self->looked_ns < LOOK_NS)) {
+        return RONDO_SUCCESS;
+    }
+    return look(self, late);
+}
+
+static rondo_status ask_call(struct mpi_bootstrap *self)
+{
+    MPI_CALL(self, rondo_mail_ask(&self->mail), "a message about a failure");
+    self->asked_ns = rondo_now_ns();
+    return RONDO_SUCCESS;
+}
+
+static void list_absent(struct mpi_bootstrap *self)
+{
+    self->listed = 1;
+    for (int r = 0; r < self->base.nranks && self->n < RONDO_MAIL_RANKS; r++) {
+        if (!self->mail.here[r]) {
+            self->missing[self->n++] = r;
+        }
+    }
+}
+
+/* @return RONDO_SUCCESS: the missing ranks are known, or that they cannot be. */
+static rondo_status missing_find(struct mpi_bootstrap *self)
+{
+    int64_t waited = rondo_now_ns() - self->asked_ns;
+    if (self->base.rank == 0) {
+        if (self->mail.nhere < self->base.nranks && waited < COLLECT_NS) {
+            return RONDO_IN_PROGRESS;
+        }
+        list_absent(self);
+    } else {
+        if (waited < ANSWER_NS) {
+            return RONDO_IN_PROGRESS;
+        }
+        /* Rank 0 has neither answered nor left a word. If its process runs, it is only slow. */
+        self->listed = 1;
+        self->n = !rondo_watch_sees(&self->watch, 0);
+        self->missing[0] = 0;
+    }
+    return RONDO_SUCCESS;
 }
 
 static rondo_status mpi_missing(struct rondo_bootstrap *b, int *ranks, int max, int *n)
 {
     struct mpi_bootstrap *self = self_of(b);
+    rondo_status status = RONDO_SUCCESS;
     *n = 0;
-    if (self->round == ROUND_NONE || self->broken) {
+    if (self->round == ROUND_NONE || self->broken || !self->open) {
         return RONDO_SUCCESS;
     }
-    RONDO_TRY(guarded(self, missing_progress));
-    /* The list came from another process: its length is bounded here. */
-    for (int i = 0; i < self->list.n && i < MSG_RANKS && *n < max; i++) {
-        if (self->list.ranks[i] >= 0 && self->list.ranks[i] < b->nranks) {
-            ranks[(*n)++] = self->list.ranks[i];
+    if (!self->listed) {
+        status = look(self, 1);
+        if (status == RONDO_SUCCESS || (status == RONDO_TIMEOUT && self->mail.last.kind == 0)) {
+            RONDO_TRY(self->asked_ns ? RONDO_SUCCESS : guarded(self, ask_call));
+            RONDO_TRY(missing_find(self));
+            status = RONDO_SUCCESS;
         }
+    }
+    const struct rondo_letter *last = &self->mail.last;
+    int has_letter = status != RONDO_SUCCESS && last->kind != 0;
+    int count = has_letter ? last->n : self->n;
+    for (int i = 0; i < count && i < RONDO_MAIL_RANKS && *n < max; i++) {
+        int rank = has_letter ? last->ranks[i] : self->missing[i];
+        if (rank >= 0 && rank < b->nranks) {
+            ranks[(*n)++] = rank;
+        }
+    }
+    return status;
+}
+
+/* @return the lowest rank that is not known to be lost. */
+static int judge_of(const struct mpi_bootstrap *self)
+{
+    int judge = 0;
+    while (judge < self->base.rank && rondo_watch_lost(&self->watch, judge)) {
+        judge++;
+    }
+    return judge;
+}
+
+static void letter_write(const struct mpi_bootstrap *self, struct rondo_letter *letter)
+{
+    rondo_status status = self->base.ended != RONDO_SUCCESS ? self->base.ended
+                          : self->listed                    ? RONDO_TIMEOUT
+                                                            : RONDO_REMOTE_ERROR;
+    *letter = (struct rondo_letter){ .status = status, .n = self->n };
+    memcpy(letter->ranks, self->missing, sizeof self->missing);
+    if (strncmp(rondo_error_text(), "rank ", 5) == 0) {
+        snprintf(letter->text, sizeof letter->text, "%s", rondo_error_text());
+    } else if (rondo_error_text()[0]) {
+        rondo_round_text_fill(letter->text, self->base.rank);
+    }
+}
+
+/* Mail this rank's last word, unless the judge has sent one. */
+static rondo_status last_call(struct mpi_bootstrap *self)
+{
+    struct rondo_letter letter = self->mail.last;
+    int judge = judge_of(self), relays = letter.kind != 0 && self->mail.last_from != judge;
+    if (letter.kind != 0 && self->base.rank != judge && !relays) {
+        return RONDO_SUCCESS;
+    }
+    if (letter.kind == 0) {
+        letter_write(self, &letter);
+    }
+    int rc = rondo_mail_last(&self->mail, &letter, relays ? self->base.rank : judge), rest = 0;
+    int64_t end = rondo_now_ns() + DELIVER_NS;
+    while (rc == MPI_SUCCESS && !rest && rondo_now_ns() < end) {
+        rc = rondo_mail_take(&self->mail); /* so that less of it is left for the program */
+        rc = rc == MPI_SUCCESS ? rondo_mail_test(&self->mail, &rest) : rc;
+        sched_yield();
     }
     return RONDO_SUCCESS;
 }
 
 /* ---- open, test, close ---- */
 
-/* Number this creation among those on the communicator: all its ranks count alike, and messages carry it. */
-static void attempt_count(struct mpi_bootstrap *self)
+/* Number this creation among those on the communicator: all its ranks count alike, and letters carry it. */
+static int attempt_count(struct mpi_bootstrap *self)
 {
     void *value = NULL;
     int found = 0;
@@ -442,15 +611,25 @@ static void attempt_count(struct mpi_bootstrap *self)
     }
     pthread_mutex_unlock(&process.lock);
     PMPI_Comm_get_attr(self->user, process.keyval, &value, &found);
-    self->attempt = found ? (int)(intptr_t)value + 1 : 1;
-    PMPI_Comm_set_attr(self->user, process.keyval, (void *)(intptr_t)self->attempt);
+    int attempt = found ? (int)(intptr_t)value + 1 : 1;
+    PMPI_Comm_set_attr(self->user, process.keyval, (void *)(intptr_t)attempt);
+    return attempt;
 }
 
+/* Both collectives begin inside the program's call, in the order of its own. */
 static rondo_status open_call(struct mpi_bootstrap *self)
 {
-    RONDO_TRY(round_begin(self, ROUND_OPEN, NULL, 0, 0, 0, 1));
-    attempt_count(self);
-    MPI_TRY(self, MPI_Comm_idup, self->user, &self->dup, self->requests);
+    struct rondo_hello hello;
+    rondo_hello_fill(&hello);
+    RONDO_TRY(round_begin(self, ROUND_HELLO, &hello, 1, self->base.nranks, sizeof hello));
+    MPI_CALL(self, rondo_mail_open(&self->mail, self->user, attempt_count(self)),
+             "a message about a failure");
+    self->open = 1;
+    self->mail.begun = 1;
+    RONDO_TRY(gather_call(self));
+    if (self->base.overlaps && !self->can_help) {
+        MPI_TRY(self, MPI_Comm_idup, self->user, &self->own, &self->requests[1]);
+    }
     return RONDO_SUCCESS;
 }
 
@@ -462,37 +641,38 @@ static rondo_status mpi_open_start(struct rondo_bootstrap *b)
 static rondo_status test_call(struct mpi_bootstrap *self)
 {
     int done = 0;
-    RONDO_TRY(requests_test(self, self->requests, self->nrequests, &done));
-    if (done) {
-        return round_end(self);
-    }
-    if (rondo_now_ns() - self->started_ns < LISTEN_AFTER_NS) {
-        return RONDO_IN_PROGRESS;
-    }
-    RONDO_TRY(msg_take(self));
-    if (!self->told) {
-        return RONDO_IN_PROGRESS;
-    }
-    return rondo_fail_quiet(
-        RONDO_TIMEOUT,
-        "another of the %d ranks stopped waiting: its RONDO_INIT_TIMEOUT passed before all ranks had arrived",
-        self->base.nranks);
+    /* The duplicate (requests[1]) is not waited for with the greetings: they tell whom to watch. */
+    RONDO_TRY(
+        requests_test(self, self->round == ROUND_HELLO ? 1 : (int)RONDO_COUNTOF(self->requests), &done));
+    return done && !self->held ? RONDO_SUCCESS : RONDO_IN_PROGRESS;
 }
 
 static rondo_status mpi_test(struct rondo_bootstrap *b)
 {
     struct mpi_bootstrap *self = self_of(b);
-    return self->round == ROUND_NONE ? RONDO_SUCCESS : guarded(self, test_call);
+    if (self->round == ROUND_NONE) {
+        return RONDO_SUCCESS;
+    }
+    rondo_status status = guarded(self, test_call);
+    if (status == RONDO_SUCCESS) {
+        RONDO_TRY(look_letters(self)); /* one that is late may find that the others have given up */
+        return guarded(self, round_end);
+    }
+    if (status == RONDO_IN_PROGRESS && (self->held || rondo_now_ns() - self->looked_ns >= LOOK_NS)) {
+        RONDO_TRY(look(self, 0));
+    }
+    return status;
 }
 
 /* @return RONDO_SUCCESS: no request is under way any more. */
 static rondo_status rest_call(struct mpi_bootstrap *self)
 {
-    int round, in, out;
-    RONDO_TRY(requests_test(self, self->requests, self->nrequests, &round));
-    RONDO_TRY(requests_test(self, &self->incoming_request, 1, &in));
-    RONDO_TRY(requests_test(self, self->msg_requests, self->nqueries + self->nlists, &out));
-    return round && in && out ? RONDO_SUCCESS : RONDO_IN_PROGRESS;
+    int round, mail = 1;
+    RONDO_TRY(requests_test(self, (int)RONDO_COUNTOF(self->requests), &round));
+    if (self->open) {
+        MPI_CALL(self, rondo_mail_test(&self->mail, &mail), "a message about a failure");
+    }
+    return round && mail ? RONDO_SUCCESS : RONDO_IN_PROGRESS;
 }
 
 static void bury(struct mpi_bootstrap *self)
@@ -508,21 +688,28 @@ int rondo_bootstrap_mpi_graves(void) { return __atomic_load_n(&process.ngraves, 
 
 static void mpi_close(struct rondo_bootstrap *b, int ok)
 {
-    (void)ok; /* the requests under way tell */
     struct mpi_bootstrap *self = self_of(b);
     int may_call = mpi_may_step(b) && !mpi_finalized();
-    int pending = self->round != ROUND_NONE || self->incoming_request != MPI_REQUEST_NULL ||
-                  self->msg_requests;
-    if (pending && (self->broken || !may_call || guarded(self, rest_call) != RONDO_SUCCESS)) {
-        bury(self);
-        return;
+    char text[RONDO_ERROR_TEXT];
+    snprintf(text, sizeof text, "%s", rondo_error_text());
+    if (!ok && self->open && may_call && !b->quiet) {
+        (void)guard_call(self, last_call);
     }
-    if (self->have_dup && may_call) {
-        PMPI_Comm_free(&self->dup);
+    rondo_watch_close(&self->watch);
+    if (self->round != ROUND_NONE || self->mail.nrequests > 0 ||
+        (self->open && self->mail.incoming_request != MPI_REQUEST_NULL)) {
+        if (self->broken || !may_call || guard_call(self, rest_call) != RONDO_SUCCESS) {
+            bury(self);
+            rondo_fail_quiet(b->ended, "%s", text);
+            return;
+        }
+    }
+    if (self->own != MPI_COMM_NULL && may_call) {
+        PMPI_Comm_free(&self->own);
     }
     round_free(self);
-    rondo_free(self->here);
-    rondo_free(self->msg_requests);
+    rondo_mail_close(&self->mail);
+    rondo_free(self->helper);
     rondo_free(self);
 }
 
@@ -598,13 +785,14 @@ static const struct rondo_bootstrap_ops mpi_ops = {
     .exchange_start = mpi_exchange_start,
     .test = mpi_test,
     .missing = mpi_missing,
+    .look = mpi_look,
     .may_step = mpi_may_step,
     .close = mpi_close,
 };
 
 rondo_status rondo_bootstrap_mpi(MPI_Comm comm, struct rondo_bootstrap **b)
 {
-    int level, found = 0, *tag_ub = NULL;
+    int level;
     RONDO_TRY(comm_check(comm));
     RONDO_TRY(thread_check(&level));
     struct mpi_bootstrap *self;
@@ -613,22 +801,12 @@ rondo_status rondo_bootstrap_mpi(MPI_Comm comm, struct rondo_bootstrap **b)
     PMPI_Comm_rank(comm, &self->base.rank);
     PMPI_Comm_size(comm, &self->base.nranks);
     self->base.root_world_rank = root_world_rank(comm);
-    self->user = comm;
-    self->dup = MPI_COMM_NULL;
-    self->incoming_request = MPI_REQUEST_NULL;
+    self->user = self->carry = comm;
+    self->own = MPI_COMM_NULL;
+    self->can_help = level == MPI_THREAD_MULTIPLE;
+    self->requests[0] = self->requests[1] = MPI_REQUEST_NULL;
     self->one_thread = level < MPI_THREAD_SERIALIZED;
     self->thread = pthread_self();
-    PMPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &tag_ub, &found);
-    self->tag = (found ? *tag_ub : 32767) - MSG_TAG_BELOW; /* 32767: what every MPI allows */
-    if (self->base.rank == 0 && self->base.nranks > 1) {
-        rondo_status status = RONDO_NEW_ARRAY(self->here, self->base.nranks, "the list of ranks");
-        if (status != RONDO_SUCCESS) {
-            rondo_free(self);
-            return status;
-        }
-        self->here[0] = 1;
-        self->nhere = 1;
-    }
     if (self->base.nranks > 1) {
         __atomic_store_n(&process.idle_one_thread, self->one_thread, __ATOMIC_RELAXED);
         self->base.idle = mpi_idle;

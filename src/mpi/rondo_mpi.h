@@ -20,25 +20,34 @@ extern "C" {
 /**
  * Create a communicator over the ranks of an MPI intracommunicator. Collective over @a mpi_comm.
  *
- * Rondo communicates over MPI during this call only, on a duplicate of @a mpi_comm. With config.blocking 0
- * it also does so inside rondo_comm_async_error until creation is complete; if MPI was initialised for one
- * thread, only in the thread that made this call, while others merely see the state.
+ * Rondo communicates over MPI during this call only, by non-blocking collectives on @a mpi_comm. It makes no
+ * communicator and runs none of the program's attribute callbacks. With config.blocking 0, or in a group, it
+ * goes on inside rondo_comm_async_error or rondo_group_end until creation is complete, on a communicator of
+ * its own, and @a mpi_comm must live until then. With MPI_THREAD_MULTIPLE a thread makes that communicator;
+ * below, it is a duplicate, which does run attribute callbacks, and only the thread that made this call goes
+ * on while others merely see the state (MPI_THREAD_SERIALIZED: any thread, one at a time).
  *
- * Collectives do not communicate over MPI. A rank that waits long inside one makes progress in the program's
- * own MPI by MPI_Iprobe on MPI_COMM_WORLD, which receives nothing: with MPI_THREAD_SINGLE and FUNNELED from
- * MPI's main thread only, with MPI_THREAD_SERIALIZED never.
+ * Collectives do not communicate over MPI. A rank that waits long inside one, or in a split, makes progress
+ * in the program's own MPI by MPI_Iprobe on MPI_COMM_WORLD, which receives nothing: with MPI_THREAD_SINGLE
+ * and FUNNELED from MPI's main thread only. With MPI_THREAD_SERIALIZED another thread may be in MPI, so there
+ * it does so only if config.mpi_progress is 1: no other thread uses MPI while this one is in a call of Rondo.
+ * Without it, a rank that waits in Rondo for one that is in MPI_Send to it may wait for ever.
  *
  * In a group this returns before creation, which happens in rondo_group_end; if that fails, *comm is invalid
  * and there is nothing to destroy. If MPI is not initialised, Rondo initialises it, and finalises it at exit
- * if every communicator was destroyed. MPI's errors come back as status. The wait for late ranks ends after
- * RONDO_INIT_TIMEOUT with an error that names them, on every rank that arrived.
+ * if every communicator was destroyed. MPI's errors come back as status.
+ *
+ * The wait for late ranks ends after config.init_timeout_ms (RONDO_INIT_TIMEOUT) with an error that names
+ * them, on every rank that arrived. The death of a rank that has arrived ends it at once: ranks of its node
+ * see it and tell the others. A stopped one counts as dead after RONDO_DEAD_AFTER. After such an error, small
+ * messages of Rondo with a tag just below MPI_TAG_UB may be left on @a mpi_comm.
  *
  * @param config  NULL: defaults.
  * @param comm    Set on success (and, with blocking 0, on RONDO_IN_PROGRESS). The caller owns it until
  *                rondo_comm_destroy or rondo_comm_abort.
  * @return RONDO_INVALID_ARGUMENT for MPI_COMM_NULL, an intercommunicator or a bad config; RONDO_INVALID_USAGE
- *         after MPI_Finalize or in a thread that may not call MPI; RONDO_TIMEOUT after RONDO_INIT_TIMEOUT;
- *         else the first error of any rank, which all ranks return.
+ *         after MPI_Finalize or in a thread that may not call MPI; RONDO_TIMEOUT after the limit;
+ *         RONDO_REMOTE_ERROR if a rank died; else the first error of any rank, which all ranks return.
  */
 rondo_status rondo_comm_create(MPI_Comm mpi_comm, const rondo_config *config, rondo_comm **comm);
 

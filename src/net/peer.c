@@ -9,10 +9,11 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/param.h"
+#include "base/process.h"
 #include "net/auth.h"
 
 _Static_assert(sizeof(struct sockaddr_in6) <= RONDO_ADDR_BYTES, "an address fits");
-_Static_assert(sizeof(struct rondo_hello) == 80, "the layout of hello never changes");
+_Static_assert(sizeof(struct rondo_hello) == 104, "the layout of hello never changes");
 
 static struct {
     pthread_once_t once;
@@ -47,6 +48,25 @@ static uint64_t host_hash(void)
     return rondo_hash(boot, strlen(boot), rondo_hash(host, strlen(host), 0));
 }
 
+/* @return the inode of this process's pid namespace; 0: unknown. */
+static uint64_t own_pidns(void)
+{
+    struct stat st;
+    return stat("/proc/self/ns/pid", &st) == 0 ? (uint64_t)st.st_ino : 0;
+}
+
+void rondo_hello_fill(struct rondo_hello *hello)
+{
+    *hello = (struct rondo_hello){ .magic = RONDO_PEER_MAGIC,
+                                   .version = RONDO_VERSION_CODE,
+                                   .record_bytes = sizeof(struct rondo_peer),
+                                   .pid = (int32_t)getpid(),
+                                   .host_hash = host_hash(),
+                                   .pidns = own_pidns(),
+                                   .start = rondo_process_start(getpid()) };
+    snprintf(hello->host, sizeof hello->host, "%s", rondo_log_host());
+}
+
 rondo_status rondo_peer_fill(struct rondo_peer *peer, int rank, int nranks, const struct rondo_shm *probe)
 {
     pthread_once(&process.once, process_init);
@@ -62,7 +82,7 @@ rondo_status rondo_peer_fill(struct rondo_peer *peer, int rank, int nranks, cons
     peer->host_hash = host_hash();
     struct stat st;
     peer->shm_dev = stat("/dev/shm", &st) == 0 ? (uint64_t)st.st_dev : 0;
-    peer->pidns = stat("/proc/self/ns/pid", &st) == 0 ? (uint64_t)st.st_ino : 0;
+    peer->pidns = own_pidns();
     peer->netns = stat("/proc/self/ns/net", &st) == 0 ? (uint64_t)st.st_ino : 0;
     /* A forked child shares the nonce with its parent, but not the pid. */
     peer->process_hash = rondo_hash(&peer->pid, sizeof peer->pid,

@@ -35,8 +35,10 @@ typedef char rondo_round_text[RONDO_ERROR_TEXT]; /* the record of that round */
 struct rondo_hello {
     uint32_t magic;                 /* RONDO_PEER_MAGIC */
     uint32_t version, record_bytes; /* as in struct rondo_peer */
-    uint32_t reserved;
+    int32_t pid;
     char host[RONDO_HOST_LEN];
+    uint64_t host_hash, pidns; /* as in struct rondo_peer */
+    uint64_t start;            /* rondo_process_start */
 };
 
 struct rondo_peer {
@@ -69,6 +71,8 @@ struct rondo_peer {
 _Static_assert(sizeof(struct rondo_peer) == 472, "a peer's record holds only what must travel");
 _Static_assert(sizeof(struct rondo_round_head) == 8, "a head holds no text");
 
+/** Fill all fields. */
+void rondo_hello_fill(struct rondo_hello *hello);
 /** Fill rank, nranks and all that does not depend on the communicator.
  * @param probe  an open segment of this process; NULL: none */
 rondo_status rondo_peer_fill(struct rondo_peer *peer, int rank, int nranks, const struct rondo_shm *probe);

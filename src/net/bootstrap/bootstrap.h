@@ -16,26 +16,30 @@ struct rondo_bootstrap;
 
 struct rondo_bootstrap_ops {
     const char *name;
-    /* Prepare for the first round (MPI: duplicate the communicator). Test it like a round. */
+    /* Prepare for the first round (MPI: the ranks greet each other). Test it like a round. */
     rondo_status (*open_start)(struct rondo_bootstrap *b);
     /* all[i * bytes ..] = rank i's mine. The bootstrap owns both until the round is done. */
     rondo_status (*allgather_start)(struct rondo_bootstrap *b, const void *mine, void *all, size_t bytes);
     /* Exchange records with n peers: send[i] goes to peer[i] and recv[i] comes from it. Every peer names this
-     * rank too; peers are distinct, and none is this rank. */
+     * rank too; peers are distinct, and none is this rank. All ranks call it, also those without peers. */
     rondo_status (*exchange_start)(struct rondo_bootstrap *b, int n, const int *peer, const void *send,
                                    void *recv, size_t bytes);
     /* RONDO_SUCCESS: the round is done; RONDO_IN_PROGRESS: test again; RONDO_TIMEOUT: another rank's deadline
      * has passed, call `missing`; else an error. */
     rondo_status (*test)(struct rondo_bootstrap *b);
     /* After a deadline, find the ranks that are absent from the round under way. The ranks that came tell
-     * each other, so call it until it is no longer RONDO_IN_PROGRESS: at most 1 s. *n <= max ranks,
-     * ascending; 0: not known. */
+     * each other, so call it until it is no longer RONDO_IN_PROGRESS: at most 5 s. *n <= max ranks,
+     * ascending; 0: not known. An error: this rank has found, or been told, why creation has failed. */
     rondo_status (*missing)(struct rondo_bootstrap *b, int *ranks, int max, int *n);
+    /* Look for ranks that have died or given up, while no round is under way. late: the deadline has passed.
+     * RONDO_SUCCESS: none is known. NULL: nothing to look at. */
+    rondo_status (*look)(struct rondo_bootstrap *b, int late);
     /* May the calling thread start and test rounds? (An MPI initialised for one thread allows only that one.)
      * NULL: any thread may. */
     int (*may_step)(struct rondo_bootstrap *b);
-    /* End creation and free b; never blocks. ok 0: a round failed or timed out. Requests that are still under
-     * way cannot be cancelled: they keep their buffers until the process exits. */
+    /* End creation and free b; waits 200 ms at most. ok 0: creation failed with b->ended and this thread's
+     * sentence, which the other ranks may not know yet. Requests that are still under way cannot be
+     * cancelled: they keep their buffers until the process exits. */
     void (*close)(struct rondo_bootstrap *b, int ok);
 };
 
@@ -46,6 +50,11 @@ struct rondo_bootstrap {
     /* The secret that the ranks have in common already, because other hosts may read what this bootstrap
      * carries. NULL: rank 0 makes one and sends it. */
     const uint64_t *secret;
+    /* Set before open_start. 1: the program may start other collectives before creation is complete. */
+    int overlaps;
+    int met;            /* 1: all ranks have come: one that is missing now came and does not answer */
+    int quiet;          /* 1: from now on, the control plane tells the others of a failure */
+    rondo_status ended; /* set before close: the error that ends creation */
     /* Makes progress in the program's MPI during long waits, as a service to the program. Call it only from
      * the thread that created the communicator. NULL: none. */
     rondo_status (*idle)(void *arg, int *moved);

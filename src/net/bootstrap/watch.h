@@ -1,0 +1,30 @@
+/* The other processes of this node that take part in a creation: has one ended, or been stopped? */
+#ifndef RONDO_NET_BOOTSTRAP_WATCH_H
+#define RONDO_NET_BOOTSTRAP_WATCH_H
+
+#include "net/peer.h"
+
+struct rondo_watched;
+struct rondo_watch {
+    struct rondo_watched *process;
+    int n;
+    int64_t looked_ns;
+};
+
+/** List the ranks whose processes this one can see: those of its host and pid namespace. */
+rondo_status rondo_watch_open(struct rondo_watch *watch, const struct rondo_hello *hello, int nranks,
+                              int self);
+/**
+ * Look at the processes, at most every 100 ms (@a late: 10 ms). A process that has ended counts after 300 ms:
+ * its last records may be on their way. A stopped one counts after RONDO_DEAD_AFTER, or at once if @a late:
+ * the deadline has passed. @return RONDO_REMOTE_ERROR with a sentence that names the rank, the same on all
+ * ranks; RONDO_SUCCESS: all run.
+ */
+rondo_status rondo_watch_look(struct rondo_watch *watch, int late);
+/** @return 1: this rank had ended or was stopped when its process was last looked at. */
+int rondo_watch_lost(const struct rondo_watch *watch, int rank);
+/** @return 1: this rank's process can be seen. */
+int rondo_watch_sees(const struct rondo_watch *watch, int rank);
+void rondo_watch_close(struct rondo_watch *watch);
+
+#endif
