@@ -1,7 +1,10 @@
 /* How long a cache line takes from core to core, measured at creation. */
+#include <pthread.h>
+
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/param.h"
+#include "base/wait.h"
 #include "init/phases.h"
 #include "tuner/model.h"
 
@@ -19,6 +22,59 @@ enum {
     GIVE_UP_NS = 2000000,
     LOOKS = 64
 };
+
+/* What this process has measured with others of its node. Ranks may move to other cores, so it is forgotten
+ * after a while. */
+enum { MOST_KNOWN = 64 };
+static const int64_t forget_ns = 10 * INT64_C(1000000000);
+static pthread_mutex_t known_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct known {
+    uint64_t process;
+    int64_t at_ns;
+    uint32_t ns;
+} known[MOST_KNOWN];
+
+/* The process of the other rank; 0: this rank measures nothing, or both are threads of one process, which may
+ * run on any pair of cores. */
+static uint64_t other_process(const struct rondo_ctx *ctx)
+{
+    const struct rondo_layout *l = &ctx->wiring.layout;
+    uint64_t self = ctx->wiring.peers[ctx->job.rank].process_hash, other;
+    if (l->nlocal < 2 || l->local_rank > 1) {
+        return 0;
+    }
+    other = ctx->wiring.peers[l->local_ranks[1 - l->local_rank]].process_hash;
+    return other == self ? 0 : other;
+}
+
+uint32_t rondo_init_known_handover(const struct rondo_ctx *ctx)
+{
+    uint64_t process = other_process(ctx);
+    int64_t now = rondo_now_ns();
+    uint32_t ns = 0;
+    pthread_mutex_lock(&known_lock);
+    for (int i = 0; process != 0 && i < MOST_KNOWN; i++) {
+        ns = known[i].process == process && now - known[i].at_ns < forget_ns ? 1 + known[i].ns : ns;
+    }
+    pthread_mutex_unlock(&known_lock);
+    return ns;
+}
+
+/* Keep it in place of what is known of that process, or of what is oldest. */
+static void remember(const struct rondo_ctx *ctx, uint32_t ns)
+{
+    uint64_t process = other_process(ctx);
+    struct known *k = known;
+    if (process == 0) {
+        return;
+    }
+    pthread_mutex_lock(&known_lock);
+    for (int i = 1; i < MOST_KNOWN && k->process != process; i++) {
+        k = known[i].process == process || known[i].at_ns < k->at_ns ? &known[i] : k;
+    }
+    *k = (struct known){ process, rondo_now_ns(), ns };
+    pthread_mutex_unlock(&known_lock);
+}
 
 static uint64_t *word_of(const struct rondo_ctx *ctx, int local)
 {
@@ -100,7 +156,7 @@ rondo_status rondo_init_measure_handover(struct rondo_init *init, int *silent)
 {
     struct rondo_ctx *ctx = init->ctx;
     rondo_status status;
-    if (ctx->wiring.direct == NULL || ctx->wiring.layout.model.ranks_per_core > 1 ||
+    if (init->handover.known || ctx->wiring.direct == NULL || ctx->wiring.layout.model.ranks_per_core > 1 ||
         ctx->wiring.layout.local_rank > 1) {
         return RONDO_SUCCESS;
     }
@@ -110,8 +166,12 @@ rondo_status rondo_init_measure_handover(struct rondo_init *init, int *silent)
     return status;
 }
 
-void rondo_init_use_handover(struct rondo_ctx *ctx, uint32_t ns)
+void rondo_init_use_handover(struct rondo_init *init, uint32_t ns)
 {
+    struct rondo_ctx *ctx = init->ctx;
+    if (!init->handover.known) {
+        remember(ctx, ns);
+    }
     if (ctx->wiring.direct == NULL) {
         return;
     }

@@ -2,13 +2,27 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "base/param.h"
+#include "comm/backend.h"
 #include "init/child.h"
 #include "init/phases.h"
 
 struct color_record {
     struct rondo_round_head head;
     int32_t color, key;
+    uint64_t inherits; /* hash of this rank's parameters; 0: the child needs a round of peers' records */
 };
+
+/* May the child take its ranks' records from the parent's? On one node nothing in them is the parent's alone:
+ * a communicator of several nodes has a secret, and a GPU may have changed. */
+static uint64_t may_inherit(const struct rondo_init *init)
+{
+    const struct rondo_ctx *parent = init->split.parent;
+    return parent->backend->is_gpu || init->ctx->backend->is_gpu || parent->wiring.layout.nnodes != 1 ||
+                   parent->wiring.peers == NULL || init->ctx->job.config.device != RONDO_CONFIG_DEFAULT
+               ? 0
+               : rondo_param_agree_hash();
+}
 
 static rondo_status start_colors(struct rondo_init *init)
 {
@@ -18,6 +32,7 @@ static rondo_status start_colors(struct rondo_init *init)
     mine = init->mine;
     mine->color = init->split.color;
     mine->key = init->split.key;
+    mine->inherits = may_inherit(init);
     return rondo_init_allgather(init);
 }
 
@@ -30,6 +45,39 @@ static int by_key(const void *x, const void *y)
     const struct member *a = x, *b = y;
     return a->key != b->key ? (a->key > b->key) - (a->key < b->key)
                             : (a->rank > b->rank) - (a->rank < b->rank);
+}
+
+/* Do all members inherit, with the parameters that the parent's ranks had? */
+static int all_inherit(const struct rondo_init *init, const int *ranks, int n)
+{
+    uint64_t first = init->split.parent->wiring.peers != NULL ? init->split.parent->wiring.peers[0].param_hash
+                                                              : 0;
+    for (int i = 0; i < n; i++) {
+        const struct color_record *record = rondo_init_record(init, ranks[i]);
+        if (record->inherits == 0 || record->inherits != first) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* All members compute the same records, and an id that no other communicator has. */
+static rondo_status inherit_peers(struct rondo_init *init, const int *ranks, int n, uint64_t tag)
+{
+    const struct rondo_ctx *parent = init->split.parent;
+    struct rondo_peer *peers;
+    RONDO_TRY(RONDO_NEW_ARRAY(peers, n, "the records of the ranks"));
+    for (int i = 0; i < n; i++) {
+        peers[i] = parent->wiring.peers[ranks[i]];
+        peers[i].rank = i;
+        peers[i].nranks = n;
+    }
+    peers[0].id = parent->job.id;
+    peers[0].id.nonce[0] = rondo_hash(&parent->job.id, sizeof(parent->job.id), tag);
+    peers[0].id.nonce[1] = rondo_hash(&parent->job.id, sizeof(parent->job.id), peers[0].id.nonce[0]);
+    init->ctx->wiring.peers = peers;
+    init->ctx->wiring.net.shm_mode = parent->wiring.net.shm_mode;
+    return RONDO_SUCCESS;
 }
 
 static rondo_status join_color(struct rondo_init *init, struct member *member, int *ranks)
@@ -49,6 +97,9 @@ static rondo_status join_color(struct rondo_init *init, struct member *member, i
     for (int i = 0; i < n; i++) {
         ranks[i] = member[i].rank;
         self = ranks[i] == parent->job.rank ? i : self;
+    }
+    if (all_inherit(init, ranks, n)) {
+        RONDO_TRY(inherit_peers(init, ranks, n, tag));
     }
     init->bootstrap->ops->close(init->bootstrap, 1);
     init->bootstrap = NULL;

@@ -46,7 +46,7 @@ static rondo_status finish_done(struct rondo_init *init)
     use_conns(init);
     if (ctx->job.nranks > 1) {
         const struct done_record *first = rondo_init_record(init, ctx->wiring.layout.local_ranks[0]);
-        rondo_init_use_handover(ctx, first->handover_ns);
+        rondo_init_use_handover(init, first->handover_ns);
     }
     return RONDO_SUCCESS;
 }

@@ -87,7 +87,10 @@ static enum rondo_shm_mode choose_shm_mode(const struct rondo_ctx *ctx)
 {
     enum rondo_shm_mode mode = (enum rondo_shm_mode)rondo_params()->shm_mode;
     const char *why = "RONDO_SHM_MODE says so";
-    if (mode == RONDO_SHM_MODE_AUTO) {
+    if (mode == RONDO_SHM_MODE_AUTO && ctx->wiring.net.shm_mode != RONDO_SHM_MODE_AUTO) {
+        mode = ctx->wiring.net.shm_mode;
+        why = "the parent uses it";
+    } else if (mode == RONDO_SHM_MODE_AUTO) {
         mode = auto_shm_mode(ctx, &why);
     }
     RONDO_INFO(RONDO_SUBSYS_INIT | RONDO_SUBSYS_SHM, "rank %d: shared memory by %s: %s", ctx->job.rank,
@@ -188,6 +191,7 @@ static rondo_status prepare_graphs(struct rondo_init *init, struct graph_record 
         RONDO_TRY(rondo_tune_read(&ctx->running.tune, rondo_params()->tune_file));
         mine->note.tune = ctx->running.tune->hash;
     }
+    mine->note.handover = rondo_init_known_handover(ctx);
     RONDO_TRY(rondo_net_open(&ctx->wiring.net, rondo_links_max(&ctx->wiring.layout, mine->nchannels)));
     mine->arena = ctx->wiring.net.arena;
     ctx->backend->fill_record(ctx, backend_part(ctx, mine));
@@ -282,6 +286,18 @@ static void *backend_part_of(void *arg, int rank)
     return backend_part(init->ctx, rondo_init_record(init, rank));
 }
 
+/* Do local ranks 0 and 1 both know their time from core to core? Else they measure it. */
+static void use_known_handover(struct rondo_init *init)
+{
+    const struct rondo_layout *l = &init->ctx->wiring.layout;
+    if (l->nlocal > 1) {
+        uint32_t first = rondo_init_graph_note(init, l->local_ranks[0])->handover,
+                 second = rondo_init_graph_note(init, l->local_ranks[1])->handover;
+        init->handover.known = first != 0 && second != 0;
+        init->handover.best_ns = init->handover.known ? first - 1 : 0;
+    }
+}
+
 static rondo_status finish_graphs(struct rondo_init *init)
 {
     struct rondo_ctx *ctx = init->ctx;
@@ -305,6 +321,7 @@ static rondo_status finish_graphs(struct rondo_init *init)
         RONDO_TRY(ctx->backend->use_records(ctx, backend_part_of, init));
     }
     RONDO_TRY(finish_tune(init));
+    use_known_handover(init);
     RONDO_TRY(
         rondo_layout_channels(&ctx->wiring.layout, nchannels, (int)rondo_params()->min_nchannels, protos));
     return ctx->job.nranks > 1 ? rondo_init_list_shapes(init) : RONDO_SUCCESS;

@@ -23,14 +23,26 @@ static rondo_status fill_peer(struct rondo_init *init, struct rondo_peer *mine)
                : RONDO_SUCCESS;
 }
 
+/* A split may have found the records already (phase_colors.c); then there is no round. */
+static int are_known(const struct rondo_init *init) { return init->ctx->wiring.peers != NULL; }
+
 static rondo_status start_peers(struct rondo_init *init)
 {
+    if (are_known(init)) {
+        rondo_init_keep(init, rondo_fault("peers", init->ctx->job.rank, 0));
+        return RONDO_SUCCESS;
+    }
     RONDO_TRY(rondo_init_new_round(init, sizeof(struct rondo_peer), init->ctx->job.nranks));
     rondo_init_keep(init, fill_peer(init, init->mine));
     return rondo_init_allgather(init);
 }
 
-static rondo_status finish_peers(struct rondo_init *init)
+static rondo_status test_peers(struct rondo_init *init)
+{
+    return are_known(init) ? RONDO_SUCCESS : rondo_init_test_round(init);
+}
+
+static rondo_status take_records(struct rondo_init *init)
 {
     struct rondo_ctx *ctx = init->ctx;
     const struct rondo_peer *all = init->all;
@@ -40,6 +52,15 @@ static rondo_status finish_peers(struct rondo_init *init)
     }
     ctx->wiring.peers = init->all;
     init->all = NULL;
+    return RONDO_SUCCESS;
+}
+
+static rondo_status finish_peers(struct rondo_init *init)
+{
+    struct rondo_ctx *ctx = init->ctx;
+    if (!are_known(init)) {
+        RONDO_TRY(take_records(init));
+    }
     if (init->bootstrap->secret != NULL) {
         memcpy(ctx->wiring.peers[0].id.nonce, init->bootstrap->secret, sizeof(ctx->job.id.nonce));
     }
@@ -58,5 +79,6 @@ static rondo_status finish_peers(struct rondo_init *init)
 const struct rondo_phase rondo_phase_peers = {
     .name = "peers",
     .start = start_peers,
+    .test = test_peers,
     .finish = finish_peers,
 };

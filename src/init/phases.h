@@ -19,8 +19,8 @@ enum { RONDO_MAX_PHASES = 14 };
  * Bytes that each rank sends in a round, by an allgather unless noted. A record begins with a head of 8
  * bytes.
  *
- *     colors       16     split only, among the parent's ranks
- *     peers       472
+ *     colors       24     split only, among the parent's ranks
+ *     peers       472     not in a split of a communicator of one node and host memory, which has them
  *     params    8,200     only when ranks disagree on a parameter
  *     graphs      216     on one node, 256 on several; GPUs add backend->record_bytes
  *     shapes              no head; each distinct graph once to every rank, down a binomial tree
@@ -37,6 +37,7 @@ enum { RONDO_MAX_PHASES = 14 };
 struct rondo_graph_note {
     uint64_t hash, fabric, machine, tune;
     uint32_t nbytes;
+    uint32_t handover; /* local ranks 0 and 1: rondo_init_known_handover */
 };
 
 /* Time of a cache line from core to core, measured by local ranks 0 and 1 (handover.c). */
@@ -44,6 +45,7 @@ struct rondo_handover {
     uint64_t said;              /* the last number written */
     int64_t begin_ns, batch_ns; /* 0: not begun; the batch was interrupted */
     uint32_t best_ns;           /* one way; 0: unknown */
+    int known;                  /* both ranks know it from a communicator before */
 };
 
 struct rondo_init {
@@ -147,7 +149,10 @@ void rondo_init_free_shapes(struct rondo_init *init);
 /** One step of the measurement, on local ranks 0 and 1. @return RONDO_IN_PROGRESS: call again; *silent is
  * then the rank that has not answered. */
 rondo_status rondo_init_measure_handover(struct rondo_init *init, int *silent);
+/** Did this process measure lately, as local rank 0 or 1, with the process of the other? @return 1 + ns (1:
+ * it found no time); 0: it did not. */
+uint32_t rondo_init_known_handover(const struct rondo_ctx *ctx);
 /** Give the model the measured time, which all ranks have agreed on; 0: none. */
-void rondo_init_use_handover(struct rondo_ctx *ctx, uint32_t ns);
+void rondo_init_use_handover(struct rondo_init *init, uint32_t ns);
 
 #endif
