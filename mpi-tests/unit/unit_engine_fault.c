@@ -449,6 +449,153 @@ static void the_deadline_names_the_rank_that_did_not_call(void **state)
     fake_ranks(2, wait_for_nothing, NULL);
 }
 
+/* ---- ranks that wait for each other ---- */
+
+struct crossing {
+    int odd_sends; /* the last rank sends to rank 0, else it receives from it */
+    int grouped;
+};
+
+/* Rank 0 makes a collective, the last rank a message with rank 0 that the collective cannot answer. */
+static void collective_against_message(struct fake_rank *r)
+{
+    enum { COUNT = 1 << 20 };
+    const struct crossing *c = r->arg;
+    int *x = calloc(COUNT, sizeof(*x)), last = r->nranks - 1;
+    char says[160];
+    rondo_status status = rondo_barrier(r->comm, NULL);
+    if (status == RONDO_SUCCESS && c->grouped) {
+        rondo_group_start();
+    }
+    if (status == RONDO_SUCCESS) {
+        status = r->rank < last ? rondo_all_reduce(x, x, 8, RONDO_INT32, RONDO_SUM, r->comm, NULL)
+                 : c->odd_sends ? rondo_send(x, COUNT, RONDO_INT32, 0, r->comm, NULL)
+                                : rondo_recv(x, COUNT, RONDO_INT32, 0, r->comm, NULL);
+    }
+    if (c->grouped) {
+        status = rondo_group_end();
+    }
+    free(x);
+    FAKE_CHECK(r, status == RONDO_INVALID_USAGE, "%s", rondo_last_error(r->comm));
+    snprintf(says, sizeof(says), "waits in a %s of %d i32 %s rank 0, rank 0 on ",
+             c->odd_sends ? "send" : "receive", COUNT, c->odd_sends ? "to" : "from");
+    FAKE_CHECK(r,
+               fake_has(rondo_last_error(r->comm), says) &&
+                   fake_has(rondo_last_error(r->comm), "in all_reduce #2 (count 8, i32, sum)") &&
+                   fake_has(rondo_last_error(r->comm), "a collective does not meet sends and receives"),
+               "%s", rondo_last_error(r->comm));
+}
+
+static void a_collective_against_a_message_is_named_as_such(void **state)
+{
+    static const char *const algos[] = { "", "ring" };
+    (void)state;
+    for (int k = 0; k < 4; k++) {
+        for (size_t a = 0; a < RONDO_COUNTOF(algos); a++) {
+            struct crossing c = { .odd_sends = k & 1, .grouped = k >> 1 };
+            fake_params("ALGO", algos[a], NULL);
+            fake_ranks(2, collective_against_message, &c);
+        }
+    }
+    struct crossing three = { .odd_sends = 0 };
+    fake_params("ALGO", "oneshot", NULL);
+    fake_ranks(3, collective_against_message, &three);
+}
+
+/* What is legal stays legal, however long it takes: messages that cross a collective but do not wait for it,
+ * and a group that holds both. */
+static void messages_around_collectives(struct fake_rank *r)
+{
+    int x[4] = { 1, 1, 1, 1 }, y[4] = { 0 };
+    if (r->rank == 0) { /* the first message waits until both ranks have asked for the connection */
+        FAKE_OK(r, rondo_send(x, 4, RONDO_INT32, 1, r->comm, NULL));
+    } else {
+        FAKE_OK(r, rondo_recv(y, 4, RONDO_INT32, 0, r->comm, NULL));
+    }
+    for (int round = 0; round < 3; round++) {
+        if (r->rank == 0) {
+            FAKE_OK(r, rondo_send(x, 4, RONDO_INT32, 1, r->comm, NULL)); /* returns before it is received */
+            FAKE_OK(r, rondo_barrier(r->comm, NULL));
+            FAKE_OK(r, rondo_group_start());
+            FAKE_OK(r, rondo_all_reduce(x, y, 4, RONDO_INT32, RONDO_SUM, r->comm, NULL));
+            FAKE_OK(r, rondo_send(x, 4, RONDO_INT32, 1, r->comm, NULL));
+            FAKE_OK(r, rondo_group_end());
+        } else {
+            fake_sleep_ms(150); /* longer than compare_kinds() waits */
+            FAKE_OK(r, rondo_barrier(r->comm, NULL));
+            FAKE_OK(r, rondo_recv(y, 4, RONDO_INT32, 0, r->comm, NULL));
+            FAKE_OK(r, rondo_recv(y, 4, RONDO_INT32, 0, r->comm, NULL));
+            fake_sleep_ms(150);
+            FAKE_OK(r, rondo_all_reduce(x, y, 4, RONDO_INT32, RONDO_SUM, r->comm, NULL));
+        }
+        FAKE_CHECK(r, y[3] == 2);
+    }
+}
+
+/* Rank 1's group waits for rank 2, and no more for rank 0, which waits for rank 1. */
+static void a_group_with_a_late_message(struct fake_rank *r)
+{
+    int x[4] = { 1, 1, 1, 1 }, y[2][4] = { { 0 } };
+    if (r->rank == 1) {
+        FAKE_OK(r, rondo_group_start());
+        FAKE_OK(r, rondo_recv(y[1], 4, RONDO_INT32, 2, r->comm, NULL));
+        FAKE_OK(r, rondo_recv(y[0], 4, RONDO_INT32, 0, r->comm, NULL));
+        FAKE_OK(r, rondo_group_end());
+    } else {
+        fake_sleep_ms(r->rank == 2 ? 250 : 0); /* longer than compare_kinds() waits */
+        FAKE_OK(r, rondo_send(x, 4, RONDO_INT32, 1, r->comm, NULL));
+    }
+    FAKE_OK(r, rondo_all_reduce(x, x, 4, RONDO_INT32, RONDO_SUM, r->comm, NULL));
+    FAKE_CHECK(r, x[3] == 3);
+}
+
+static void messages_that_pass_a_collective_are_no_error(void **state)
+{
+    (void)state;
+    fake_params(NULL);
+    fake_ranks(2, messages_around_collectives, NULL);
+    fake_params("ALGO", "oneshot", NULL);
+    fake_ranks(3, a_group_with_a_late_message, NULL);
+}
+
+/* Rank 0 calls on A, then B; rank 1 on B, then A. */
+static void opposite_orders(struct fake_rank *r)
+{
+    rondo_config config = RONDO_CONFIG_INIT;
+    rondo_comm *pair[2] = { NULL };
+    rondo_status status = RONDO_SUCCESS;
+    char *text = r->arg;
+    int x = 1;
+    for (int i = 0; i < 2; i++) {
+        config.name = i == 0 ? "A" : "B";
+        FAKE_OK(r, rondo_comm_split(r->comm, 0, r->rank, &config, &pair[i]));
+    }
+    for (int k = 0; k < 2 && status == RONDO_SUCCESS; k++) {
+        status = rondo_all_reduce(&x, &x, 1, RONDO_INT32, RONDO_SUM, pair[k ^ r->rank], NULL);
+    }
+    FAKE_CHECK(r, status == RONDO_TIMEOUT || status == RONDO_REMOTE_ERROR, "%s", rondo_last_error(NULL));
+    snprintf(text + r->rank * 512, 512, "%s", rondo_last_error(pair[r->rank]));
+    rondo_comm_destroy(pair[0]); /* the timeout has ended both */
+    rondo_comm_destroy(pair[1]);
+}
+
+static void communicators_in_opposite_orders_are_named_as_such(void **state)
+{
+    char text[2][512] = { "", "" };
+    (void)state;
+    fake_params("TIMEOUT", "1s", NULL);
+    fake_ranks(2, opposite_orders, text);
+    for (int rank = 0; rank < 2; rank++) { /* one finds it, and the other one is told or finds it, too */
+        char says[160];
+        snprintf(says, sizeof(says), "waits for rank %d of communicator \"%s\" in all_reduce #1", rank,
+                 rank == 0 ? "B" : "A");
+        if (strstr(text[rank], says) == NULL) {
+            fail_msg("\"%s\" is not in: %s", says, text[rank]);
+        }
+        assert_non_null(strstr(text[rank], "use their communicators in different orders"));
+    }
+}
+
 static void call_late(struct fake_rank *r)
 {
     int x = 1;
@@ -641,6 +788,9 @@ int main(void)
         cmocka_unit_test(calls_that_differ_are_named_and_write_only_their_buffers),
         cmocka_unit_test(differing_orders_and_messages_are_found),
         cmocka_unit_test(the_deadline_names_the_rank_that_did_not_call),
+        cmocka_unit_test(a_collective_against_a_message_is_named_as_such),
+        cmocka_unit_test(messages_that_pass_a_collective_are_no_error),
+        cmocka_unit_test(communicators_in_opposite_orders_are_named_as_such),
         cmocka_unit_test(a_long_wait_is_reported_in_the_log),
         cmocka_unit_test(the_deadline_of_creation_names_the_missing_rank),
         cmocka_unit_test(a_failed_creation_is_the_same_error_on_all_ranks),

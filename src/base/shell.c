@@ -98,6 +98,19 @@ void rondo_shell_bury(struct rondo_shells *kind, struct rondo_shell *shell)
     pthread_mutex_unlock(&lock);
 }
 
+void rondo_shells_visit(struct rondo_shells *kind, int (*visit)(void *arg, struct rondo_shell *shell),
+                        void *arg)
+{
+    int ended = 0;
+    pthread_mutex_lock(&lock);
+    for (struct rondo_shell *shell = kind->alive; shell != NULL && !ended; shell = shell->next) {
+        if (__atomic_load_n(&shell->magic, __ATOMIC_ACQUIRE) == kind->alive_magic) {
+            ended = visit(arg, shell);
+        }
+    }
+    pthread_mutex_unlock(&lock);
+}
+
 __attribute__((destructor)) static void free_dead(void)
 {
     for (struct rondo_shells *kind = kinds; kind != NULL; kind = kind->next) {

@@ -35,6 +35,10 @@ rondo_status rondo_shell_create(struct rondo_shells *kind, void **shell);
 void rondo_shell_bury(struct rondo_shells *kind, struct rondo_shell *shell);
 /** Count the shells of this process that are not in quarantine. */
 int rondo_shells_in_use(const struct rondo_shells *kind);
+/** Call visit for the shells that are alive until it returns 1. None is buried meanwhile; visit must not
+ * wait. */
+void rondo_shells_visit(struct rondo_shells *kind, int (*visit)(void *arg, struct rondo_shell *shell),
+                        void *arg);
 /** Make the shell alive: the user gets it. */
 static inline void rondo_shell_publish(const struct rondo_shells *kind, struct rondo_shell *shell)
 {

@@ -112,6 +112,7 @@ static rondo_status build_plans(struct rondo_plan ***plans_out, int *nplans_out)
         status = plan_of(plans, &nplans, t, &plan);
         if (status == RONDO_SUCCESS) {
             status = t->ctx->backend->add(plan, t);
+            rondo_message_begin(t->ctx, t, group.ntasks == 1);
         }
     }
     for (int p = 0; p < nplans && status != RONDO_SUCCESS && status != RONDO_INVALID_USAGE &&
@@ -234,6 +235,7 @@ static void end_plans(struct rondo_plan **plans, int nplans, rondo_status status
         if (plan == NULL) {
             continue; /* launched by its backend */
         }
+        rondo_message_end(plan->ctx);
         if (is_queued(plan)) {
             if (is_open(plan)) {
                 rondo_ctx_drop_queue(plan->ctx, rondo_ctx_fail(plan->ctx, status, -1));

@@ -103,6 +103,69 @@ static void find(struct rondo_ctx *ctx, struct stragglers *who)
     }
 }
 
+/* ---- what such a rank does instead ---- */
+
+/* Does a rank of that process wait in a call of this other communicator that this rank has not made? */
+static int waits_there(const struct rondo_ctx *other, uint64_t process, struct rondo_call *call)
+{
+    for (int i = 0; i < other->wiring.layout.nlocal; i++) {
+        int r = other->wiring.layout.local_ranks[i];
+        if (r != other->job.rank && other->wiring.peers[r].process_hash == process &&
+            rondo_control_call_of(other->wiring.control, r, 0, call) && call->state == 1 &&
+            call->seq > other->calls.seq) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+struct elsewhere {
+    const struct rondo_ctx *ctx;
+    uint64_t process;
+    char *text;
+    size_t size;
+};
+
+/* One of this process's communicators; only those that this thread uses are known to be idle. */
+static int look_elsewhere(void *arg, struct rondo_shell *shell)
+{
+    const struct elsewhere *e = arg;
+    const struct rondo_ctx *other = __atomic_load_n(&((const rondo_comm *)shell)->ctx,
+                                                    __ATOMIC_RELAXED); /* freed after the shell is buried */
+    struct rondo_call call;
+    char text[128];
+    int found = other != NULL && other != e->ctx && pthread_equal(other->job.thread, e->ctx->job.thread) &&
+                __atomic_load_n(&other->life.state, __ATOMIC_ACQUIRE) == RONDO_COMM_READY &&
+                other->wiring.control != NULL && waits_there(other, e->process, &call);
+    if (found) {
+        rondo_call_text(&call, text, sizeof(text));
+        snprintf(e->text, e->size,
+                 ", and it waits for rank %d of communicator \"%s\" in %s: the two processes use their "
+                 "communicators in different orders",
+                 other->job.rank, other->job.name, text);
+    }
+    return found;
+}
+
+static void doing_text(struct rondo_ctx *ctx, int rank, char *text, size_t size)
+{
+    struct rondo_message message;
+    struct elsewhere e = {
+        .ctx = ctx, .process = ctx->wiring.peers[rank].process_hash, .text = text, .size = size
+    };
+    char what[96];
+    text[0] = '\0';
+    if (ctx->wiring.layout.node_of[rank] != ctx->wiring.layout.node) {
+        return;
+    }
+    if (rondo_control_message_of(ctx->wiring.control, rank, &message)) {
+        rondo_message_text(&message, what, sizeof(what));
+        snprintf(text, size, ", and it waits in %s", what);
+        return;
+    }
+    rondo_shells_visit(&rondo_comms, look_elsewhere, &e);
+}
+
 void rondo_stragglers_text(struct rondo_ctx *ctx, int *peer, char *text, size_t size)
 {
     struct stragglers who = { 0 };
@@ -116,15 +179,17 @@ void rondo_stragglers_text(struct rondo_ctx *ctx, int *peer, char *text, size_t 
     }
     for (int i = 0; i < who.n && at < size; i++) {
         const struct straggler *b = &who.list[i];
-        char last[96] = "none so far";
+        char last[96] = "none so far", doing[200];
         if (b->last.seq > 0) {
             rondo_call_text(&b->last, last, sizeof(last));
         }
+        doing_text(ctx, b->rank, doing, sizeof(doing));
         at += (size_t)snprintf(text + at, size - at,
-                               "; rank %d on %s has not made this call, its last collective: %s%s", b->rank,
+                               "; rank %d on %s has not made this call, its last collective: %s%s%s", b->rank,
                                ctx->wiring.peers[b->rank].host, last,
                                b->last.seq == 0     ? ""
                                : b->last.state == 2 ? " (done)"
-                                                    : " (under way)");
+                                                    : " (under way)",
+                               doing);
     }
 }

@@ -12,6 +12,7 @@
 #include "call/cached.h"
 #include "call/plan.h"
 #include "call/stream.h"
+#include "comm/backend.h"
 
 /* Progress on a socket is a system call, so fewer of these steps make a spin of the same length. */
 enum {
@@ -19,8 +20,11 @@ enum {
     NET_SPINS = 64,
     FIRST_STALL_CHECK = 8,
     OTHER_STALL_CHECKS = 4096,
-    AFAR_STALL_CHECKS = 256
+    AFAR_STALL_CHECKS = 256,
+    KIND_CHECKS = 16 /* more than a conn has slots */
 };
+_Static_assert((int)KIND_CHECKS > (int)RONDO_SLOTS, "compare_message() relies on it");
+static const int64_t long_wait_ns = 50000000;
 static const int64_t linger_ns = 3000000000; /* moving a slice takes a millisecond at most */
 
 /* Has a call counts per rank? */
@@ -53,6 +57,35 @@ void rondo_call_text(const struct rondo_call *call, char *text, size_t size)
     snprintf(text, size, "%s #%llu (%s %llu, %s%s%s)", name, (unsigned long long)call->seq,
              has_counts(coll) ? "all counts together" : "count", (unsigned long long)call->count,
              type != NULL ? type : "?", op, root);
+}
+
+void rondo_message_begin(struct rondo_ctx *ctx, const struct rondo_task *t, int alone)
+{
+    if ((t->coll == RONDO_COLL_SEND || t->coll == RONDO_COLL_RECV) && t->stream == NULL && t->count > 0 &&
+        t->root != ctx->job.rank) {
+        ctx->calls.message = (struct rondo_message){ .count = t->count,
+                                                     .peer = t->root,
+                                                     .is_send = t->coll == RONDO_COLL_SEND,
+                                                     .dtype = (uint8_t)t->dtype };
+        ctx->calls.message_alone = alone;
+        rondo_control_message(ctx->wiring.control, &ctx->calls.message);
+    }
+}
+
+void rondo_message_end(struct rondo_ctx *ctx)
+{
+    if (RONDO_UNLIKELY(ctx->calls.message.peer >= 0)) {
+        ctx->calls.message.peer = -1;
+        rondo_control_message(ctx->wiring.control, NULL);
+    }
+}
+
+void rondo_message_text(const struct rondo_message *message, char *text, size_t size)
+{
+    const char *type = rondo_dtype_name((rondo_dtype)message->dtype);
+    snprintf(text, size, "a %s of %llu %s %s rank %d", message->is_send ? "send" : "receive",
+             (unsigned long long)message->count, type != NULL ? type : "?", message->is_send ? "to" : "from",
+             (int)message->peer);
 }
 
 static int mailbox_rank(const struct rondo_ctx *ctx, int peer)
@@ -307,6 +340,88 @@ static rondo_status compare_calls(struct rondo_ctx *ctx, int afar)
     return RONDO_SUCCESS;
 }
 
+/* Any waiting thread may make progress on queued plans and free them: describe their executor under the
+ * queue's lock, or not at all. */
+static void describe(struct rondo_ctx *ctx, char *what, size_t bytes, int *peer)
+{
+    int queued = __atomic_load_n(&ctx->queue.nplans, __ATOMIC_ACQUIRE) > 0;
+    if (!queued || pthread_mutex_trylock(&ctx->queue.lock) == 0) {
+        ctx->running.exec_ops->describe(ctx->running.exec, what, bytes, peer);
+        if (queued) {
+            pthread_mutex_unlock(&ctx->queue.lock);
+        }
+    }
+}
+
+/* A collective: show the ranks of the node for which rank it waits. */
+static void tell_stuck(struct rondo_ctx *ctx)
+{
+    char what[160];
+    int peer = RONDO_NO_PEER;
+    struct rondo_call mine;
+    if (!rondo_control_call_of(ctx->wiring.control, ctx->job.rank, ctx->calls.seq, &mine) ||
+        mine.state != 1) {
+        return;
+    }
+    describe(ctx, what, sizeof(what), &peer);
+    peer = mailbox_rank(ctx, peer);
+    if (peer >= 0) {
+        rondo_control_stuck(ctx->wiring.control, ctx->calls.seq, peer);
+    }
+}
+
+/*
+ * A message: does its other end wait for this rank in a collective that this rank has not made? What the
+ * other end had sent before is in the conn's slots, and each step of progress takes one. So if the message is
+ * still open at the next such look, nothing more comes.
+ */
+static rondo_status compare_message(struct rondo_ctx *ctx)
+{
+    const struct rondo_message *mine = &ctx->calls.message;
+    uint64_t seq = rondo_control_stuck_of(ctx->wiring.control, mine->peer, ctx->job.rank);
+    struct rondo_call theirs;
+    char message[96], call[128];
+    if (seq <= ctx->calls.seq || !rondo_control_call_of(ctx->wiring.control, mine->peer, 0, &theirs) ||
+        theirs.seq != seq || theirs.state != 1) {
+        ctx->running.suspected = 0;
+        return RONDO_SUCCESS;
+    }
+    if (ctx->running.suspected != seq) {
+        ctx->running.suspected = seq;
+        return RONDO_SUCCESS;
+    }
+    rondo_message_text(mine, message, sizeof(message));
+    rondo_call_text(&theirs, call, sizeof(call));
+    return rondo_ctx_fail(
+        ctx,
+        rondo_fail(RONDO_INVALID_USAGE,
+                   "calls differ: rank %d on %s waits in %s, rank %d on %s waits for rank %d in %s: a "
+                   "collective does not meet sends and receives: all ranks must make the same calls in the "
+                   "same order",
+                   ctx->job.rank, rondo_log_host(), message, (int)mine->peer,
+                   ctx->wiring.peers[mine->peer].host, ctx->job.rank, call),
+        mine->peer);
+}
+
+/* After a while: a collective on one rank and a message on another may wait for each other. */
+static rondo_status compare_kinds(struct rondo_ctx *ctx)
+{
+    int64_t now = rondo_now_ns();
+    if (ctx->running.stall_checks == KIND_CHECKS) {
+        ctx->running.stalled_ns = now;
+        ctx->running.suspected = 0;
+    }
+    if (now - ctx->running.stalled_ns < long_wait_ns || ctx->backend->is_gpu ||
+        __atomic_load_n(&ctx->queue.nplans, __ATOMIC_ACQUIRE) > 0) {
+        return RONDO_SUCCESS;
+    }
+    if (ctx->calls.message.peer < 0) {
+        tell_stuck(ctx);
+        return RONDO_SUCCESS;
+    }
+    return ctx->calls.message_alone ? compare_message(ctx) : RONDO_SUCCESS;
+}
+
 static rondo_status on_check(void *arg)
 {
     struct rondo_ctx *ctx = arg;
@@ -326,22 +441,12 @@ static rondo_status on_check(void *arg)
         ctx->running.stall_checks % OTHER_STALL_CHECKS == 0) {
         RONDO_TRY(compare_calls(ctx, 0));
     }
+    if (ctx->running.stall_checks % KIND_CHECKS == 0) {
+        RONDO_TRY(compare_kinds(ctx));
+    }
     return ctx->wiring.net.proxied > 0 && ctx->running.stall_checks % AFAR_STALL_CHECKS == 0
                ? compare_calls(ctx, 1)
                : RONDO_SUCCESS;
-}
-
-/* Any waiting thread may make progress on queued plans and free them: describe their executor under the
- * queue's lock, or not at all. */
-static void describe(struct rondo_ctx *ctx, char *what, size_t bytes, int *peer)
-{
-    int queued = __atomic_load_n(&ctx->queue.nplans, __ATOMIC_ACQUIRE) > 0;
-    if (!queued || pthread_mutex_trylock(&ctx->queue.lock) == 0) {
-        ctx->running.exec_ops->describe(ctx->running.exec, what, bytes, peer);
-        if (queued) {
-            pthread_mutex_unlock(&ctx->queue.lock);
-        }
-    }
 }
 
 /* "waited 30.0 s in all_reduce #17 (...) for data from rank 3 (...); rank 5 on host has not made this call,
@@ -349,7 +454,7 @@ static void describe(struct rondo_ctx *ctx, char *what, size_t bytes, int *peer)
 static rondo_status on_report(void *arg, int late, int64_t waited_ns)
 {
     struct rondo_ctx *ctx = arg;
-    char what[160] = "other ranks", call_text[128] = "sends and receives", culprits[300];
+    char what[160] = "other ranks", call_text[128] = "sends and receives", culprits[400];
     int peer = RONDO_NO_PEER;
     struct rondo_call call;
     describe(ctx, what, sizeof(what), &peer);
@@ -357,6 +462,8 @@ static rondo_status on_report(void *arg, int late, int64_t waited_ns)
     if (ctx->wiring.control != NULL && ctx->calls.seq > 0 &&
         rondo_control_call_of(ctx->wiring.control, ctx->job.rank, ctx->calls.seq, &call) && call.state == 1) {
         rondo_call_text(&call, call_text, sizeof(call_text));
+    } else if (ctx->calls.message.peer >= 0) {
+        rondo_message_text(&ctx->calls.message, call_text, sizeof(call_text));
     }
     rondo_stragglers_text(ctx, &peer, culprits, sizeof(culprits));
     if (!late) {
@@ -626,7 +733,9 @@ rondo_status rondo_task_run(const struct rondo_task *task)
         return run_cached(ctx, cached);
     }
     if (status == RONDO_SUCCESS) {
+        rondo_message_begin(ctx, task, 1);
         status = run_plan(ctx, task);
+        rondo_message_end(ctx);
         if (status == RONDO_SUCCESS) {
             calls_end(ctx, plan->first_seq, plan->last_seq);
         }

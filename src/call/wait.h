@@ -19,6 +19,13 @@ rondo_status rondo_task_run(const struct rondo_task *task);
 rondo_status rondo_plan_compare(struct rondo_ctx *ctx, const struct rondo_run *runs, int nruns);
 /** Record in the control plane that the plan's calls are done. */
 void rondo_plan_calls_end(struct rondo_plan *plan);
+/** Note that this thread waits in a send or receive of the user; other tasks are not noted. alone: the thread
+ * waits for nothing else. */
+void rondo_message_begin(struct rondo_ctx *ctx, const struct rondo_task *task, int alone);
+/** It waits in none. */
+void rondo_message_end(struct rondo_ctx *ctx);
+/** Format a message, after "rank 3 waits in ": "a send of 8 f32 to rank 2". */
+void rondo_message_text(const struct rondo_message *message, char *text, size_t size);
 /** Format a call: "all_reduce #17 (count 8, f32, sum)". */
 void rondo_call_text(const struct rondo_call *call, char *text, size_t size);
 

@@ -51,6 +51,7 @@ _Static_assert(sizeof(struct rondo_comm) == 64, "a shell is one cache line");
 /* Who this rank is. */
 struct rondo_job {
     int rank, nranks;
+    pthread_t thread; /* which created the communicator, and normally uses it */
     char name[RONDO_NAME_LEN];
     rondo_config config;
     struct rondo_unique_id id;
@@ -91,7 +92,9 @@ struct rondo_running {
     struct rondo_wait_policy policy;
     struct rondo_oversubscription oversubscription; /* of the policy */
     uint32_t stall_checks;                          /* in the present wait */
-    int lingers;                                    /* a rank that a drop did not wait for; -1: none */
+    int64_t stalled_ns; /* since when, about; set by the first of these checks that looks */
+    uint64_t suspected; /* a collective of the rank whose message this one waits for; 0: none */
+    int lingers;        /* a rank that a drop did not wait for; -1: none */
     struct rondo_allowed allowed;
     struct rondo_tune *tune; /* RONDO_TUNE_FILE; NULL: none. Owned; layout.measured points into it */
     const struct rondo_choice *forced; /* replaces the tuner's selection; NULL: nothing does. Not owned */
@@ -103,8 +106,10 @@ struct rondo_calls {
     uint32_t cached_out;         /* calls that were evicted */
     struct rondo_plan immediate; /* the plan of calls that run before they return */
     struct rondo_user_op user_op[RONDO_USER_OPS];
-    uint64_t seq;     /* collectives called */
-    uint64_t history; /* hash of all of them */
+    uint64_t seq;                 /* collectives called */
+    uint64_t history;             /* hash of all of them */
+    struct rondo_message message; /* that this rank waits in; peer -1: none */
+    int message_alone;            /* it waits for nothing else */
     uint8_t barrier_byte[2];
 };
 

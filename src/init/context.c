@@ -93,6 +93,8 @@ rondo_status rondo_ctx_create(int rank, int nranks, const rondo_config *config, 
     snprintf(ctx->job.name, sizeof(ctx->job.name), "%s", checked.name != NULL ? checked.name : "");
     ctx->job.config.name = ctx->job.name;
     ctx->job.rank = rank;
+    ctx->job.thread = pthread_self();
+    ctx->calls.message.peer = -1;
     ctx->job.nranks = nranks;
     ctx->calls.immediate.ctx = ctx;
     ctx->backend = checked.device != RONDO_CONFIG_DEFAULT && rondo_gpu.backend != NULL ? rondo_gpu.backend

@@ -51,7 +51,7 @@ static void comm_end(rondo_comm *comm, struct rondo_ctx *ctx, int left, const ch
         rondo_ctx_drop_queue(ctx, failed ? ctx->life.failure : RONDO_INVALID_USAGE);
         left = all_left(&comm->visitors);
     }
-    comm->ctx = NULL;
+    __atomic_store_n(&comm->ctx, NULL, __ATOMIC_RELAXED);
     rondo_shell_bury(&rondo_comms, &comm->shell);
     if (!left) {
         RONDO_WARN(

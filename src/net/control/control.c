@@ -399,6 +399,54 @@ int rondo_control_call_of(struct rondo_control *control, int rank, uint64_t seq,
     return 0;
 }
 
+enum { MESSAGE_SET = 1, MESSAGE_SEND = 2, MESSAGE_DTYPE = 8, MESSAGE_PEER = 32, STUCK_RANK_BITS = 24 };
+
+void rondo_control_message(struct rondo_control *control, const struct rondo_message *message)
+{
+    struct rondo_control_calls *calls = &control->own->calls;
+    uint64_t word = 0;
+    atomic_store_explicit(&calls->message, 0, memory_order_relaxed);
+    if (message != NULL) {
+        word = MESSAGE_SET | (message->is_send ? MESSAGE_SEND : 0) |
+               (uint64_t)message->dtype << MESSAGE_DTYPE | (uint64_t)(uint32_t)message->peer << MESSAGE_PEER;
+        atomic_store_explicit(&calls->message_count, message->count, memory_order_release);
+    }
+    atomic_store_explicit(&calls->message, word, memory_order_release);
+}
+
+int rondo_control_message_of(struct rondo_control *control, int rank, struct rondo_message *message)
+{
+    int local = rank >= 0 && rank < control->nranks ? control->local_of[rank] : -1;
+    const struct rondo_control_calls *calls = local >= 0 ? &control->blocks[local].calls : NULL;
+    uint64_t word = calls ? atomic_load_explicit(&calls->message, memory_order_acquire) : 0;
+    if (word == 0) {
+        return 0;
+    }
+    *message = (struct rondo_message){
+        .count = atomic_load_explicit(&calls->message_count, memory_order_acquire),
+        .peer = (int32_t)(uint32_t)(word >> MESSAGE_PEER),
+        .is_send = (word & MESSAGE_SEND) != 0,
+        .dtype = (uint8_t)(word >> MESSAGE_DTYPE),
+    };
+    return message->peer >= 0 && message->peer < control->nranks &&
+           atomic_load_explicit(&calls->message, memory_order_relaxed) == word;
+}
+
+void rondo_control_stuck(struct rondo_control *control, uint64_t seq, int rank)
+{
+    atomic_store_explicit(&control->own->calls.stuck, seq << STUCK_RANK_BITS | (uint64_t)rank,
+                          memory_order_release);
+}
+
+uint64_t rondo_control_stuck_of(struct rondo_control *control, int rank, int waited_for)
+{
+    int local = rank >= 0 && rank < control->nranks ? control->local_of[rank] : -1;
+    uint64_t stuck = local >= 0
+                         ? atomic_load_explicit(&control->blocks[local].calls.stuck, memory_order_acquire)
+                         : 0;
+    return (int)(stuck & ((1u << STUCK_RANK_BITS) - 1)) == waited_for ? stuck >> STUCK_RANK_BITS : 0;
+}
+
 /* ---- looking ---- */
 
 enum rondo_rank_state rondo_control_state_of(struct rondo_control *control, int rank)

@@ -31,6 +31,13 @@ struct rondo_call {
     uint8_t reserved[29]; /* not stored in the ring */
 };
 
+/* The send or receive that a rank waits in. */
+struct rondo_message {
+    uint64_t count;
+    int32_t peer; /* -1: none */
+    uint8_t is_send, dtype;
+};
+
 enum {
     RONDO_CALL_RING = 16,
     RONDO_MSG_BYTES = 1024,
@@ -143,6 +150,15 @@ int rondo_control_counts_of(struct rondo_control *control, int rank, uint64_t se
  * asked, and has not answered since @a since_ns (rondo_now_ns). */
 int rondo_control_last_call(struct rondo_control *control, int rank, int64_t since_ns,
                             struct rondo_call *call);
+/** Record the message that this rank waits in; NULL: none. */
+void rondo_control_message(struct rondo_control *control, const struct rondo_message *message);
+/** Get the message that a rank of this node waits in. @return 0: none, or a rank of another node. */
+int rondo_control_message_of(struct rondo_control *control, int rank, struct rondo_message *message);
+/** Record that this rank waits for another one in its collective @a seq, and has no message that others could
+ * wait for. */
+void rondo_control_stuck(struct rondo_control *control, uint64_t seq, int rank);
+/** @return the collective in which a rank of this node waits so for @a waited_for; 0: in none. */
+uint64_t rondo_control_stuck_of(struct rondo_control *control, int rank, int waited_for);
 /** @return the state of a rank, as known here; LEFT for GONE. */
 enum rondo_rank_state rondo_control_state_of(struct rondo_control *control, int rank);
 

@@ -58,10 +58,12 @@ struct rondo_control_life {
     uint64_t start; /* rondo_process_start */
 } RONDO_ALIGNED(RONDO_CTRL_ALIGN);
 
-/* The rank's calling thread writes it, for diagnosis only: nothing may be decided by these numbers. */
+/* The rank's calling thread writes it, for diagnosis. Nothing else may be decided by these numbers. */
 struct rondo_control_calls {
     _Atomic uint64_t begun, done; /* running numbers of the newest call begun and done */
     _Atomic uint64_t waits; /* grows while the rank waits inside Rondo, stands still while it computes */
+    _Atomic uint64_t message, message_count; /* struct rondo_message; 0: none. message is written last */
+    _Atomic uint64_t stuck;                  /* number of a call << 24 | rank that it waits for */
 } RONDO_ALIGNED(RONDO_CTRL_ALIGN);
 
 /* A struct rondo_call that control.c packs into words; word 0 is seq, and 0 while the others are written. */
