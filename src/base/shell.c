@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/mem.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -19,11 +20,10 @@ static void in_child(void)
 {
     pthread_mutex_init(&lock, NULL);
     for (struct rondo_shells *kind = kinds; kind != NULL; kind = kind->next) {
-        for (struct rondo_shell *shell = kind->alive; shell != NULL; shell = shell->next) {
-            shell->magic = RONDO_SHELL_FORKED;
+        for (int i = 0; i < kind->nused; i++) {
+            kind->used[i]->magic = RONDO_SHELL_FORKED;
         }
-        kind->alive = NULL;
-        kind->nalive = 0;
+        kind->nused = 0;
         if (kind->forked != NULL) {
             kind->forked();
         }
@@ -54,10 +54,20 @@ static struct rondo_shell *take_oldest(struct rondo_shells *kind)
     return shell;
 }
 
+/* With the lock. */
+static rondo_status use(struct rondo_shells *kind, struct rondo_shell *shell)
+{
+    RONDO_TRY(RONDO_ARRAY_GROW(kind->used, kind->nused, kind->capacity, kind->what));
+    shell->index = (uint32_t)kind->nused;
+    kind->used[kind->nused++] = shell;
+    return RONDO_SUCCESS;
+}
+
 rondo_status rondo_shell_create(struct rondo_shells *kind, void **shell_out)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     struct rondo_shell *shell;
+    rondo_status status;
     pthread_once(&once, watch_forks);
     pthread_mutex_lock(&lock);
     list(kind);
@@ -70,23 +80,21 @@ rondo_status rondo_shell_create(struct rondo_shells *kind, void **shell_out)
     }
     memset(shell, 0, kind->bytes);
     pthread_mutex_lock(&lock);
-    shell->next = kind->alive;
-    kind->alive = shell;
-    kind->nalive++;
+    status = use(kind, shell);
     pthread_mutex_unlock(&lock);
+    if (status != RONDO_SUCCESS) {
+        rondo_free(shell);
+        return status;
+    }
     *shell_out = shell;
     return RONDO_SUCCESS;
 }
 
 void rondo_shell_bury(struct rondo_shells *kind, struct rondo_shell *shell)
 {
-    struct rondo_shell **at = &kind->alive;
     pthread_mutex_lock(&lock);
-    while (*at != shell) {
-        at = &(*at)->next;
-    }
-    *at = shell->next;
-    kind->nalive--;
+    kind->used[shell->index] = kind->used[--kind->nused];
+    kind->used[shell->index]->index = shell->index;
     shell->next = NULL;
     if (kind->dead_first == NULL) {
         kind->dead_first = shell;
@@ -119,6 +127,9 @@ __attribute__((destructor)) static void free_dead(void)
             rondo_free(kind->dead_first);
             kind->dead_first = next;
         }
+        if (kind->nused == 0) {
+            rondo_free(kind->used);
+        }
     }
 }
 
@@ -126,7 +137,7 @@ int rondo_shells_in_use(const struct rondo_shells *kind)
 {
     int n;
     pthread_mutex_lock(&lock);
-    n = kind->nalive;
+    n = kind->nused;
     pthread_mutex_unlock(&lock);
     return n;
 }

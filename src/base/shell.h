@@ -13,18 +13,21 @@ enum { RONDO_SHELL_DEAD = 0x64656164, RONDO_SHELL_FORKED = 0x666f726b, RONDO_SHE
 
 /* The first member of a shell. */
 struct rondo_shell {
-    uint32_t magic; /* atomic; the kind's own value: alive; 0: not yet; RONDO_SHELL_... */
-    struct rondo_shell *next;
+    uint32_t magic;           /* atomic; the kind's own value: alive; 0: not yet; RONDO_SHELL_... */
+    uint32_t index;           /* in the kind's `used` */
+    struct rondo_shell *next; /* in quarantine */
 };
 
 /* All shells of a kind. */
 struct rondo_shells {
     size_t bytes;
-    const char *what;     /* for an error of allocation */
-    uint32_t alive_magic; /* differs from that of other kinds */
-    void (*forked)(void); /* NULL, or called in a forked child */
-    struct rondo_shell *alive, *dead_first, *dead_last;
-    int nalive, ndead;
+    const char *what;          /* for an error of allocation */
+    uint32_t alive_magic;      /* differs from that of other kinds */
+    void (*forked)(void);      /* NULL, or called in a forked child */
+    struct rondo_shell **used; /* not in quarantine */
+    int nused, capacity;
+    struct rondo_shell *dead_first, *dead_last;
+    int ndead;
     struct rondo_shells *next; /* of all kinds */
     int listed;
 };

@@ -154,9 +154,9 @@ struct rondo_control {
     struct rondo_control_box *boxes;
     struct rondo_mailbox mailbox;
     struct rondo_control_inbox inbox;
-    _Atomic int64_t looked_ns;         /* last look for deaths by a waiting thread */
-    struct rondo_control_watch *watch; /* by local rank */
-    struct rondo_control *next;        /* in the watcher's list */
+    _Atomic int64_t looked_ns;          /* last look for deaths by a waiting thread */
+    struct rondo_control_watch *watch;  /* by local rank */
+    struct rondo_control *next, **link; /* in the watcher's list; what points to this one */
     int watched;
     struct rondo_wire_part *wire; /* NULL: the communicator has one node */
 };

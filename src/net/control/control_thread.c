@@ -408,6 +408,10 @@ rondo_status rondo_control_watch(struct rondo_control *control)
     if (status == RONDO_SUCCESS) {
         watch_wire(watcher);
         control->next = watcher->controls;
+        control->link = &watcher->controls;
+        if (control->next) {
+            control->next->link = &control->next;
+        }
         watcher->controls = control;
         control->watched = 1;
         beat(control);
@@ -428,11 +432,9 @@ void rondo_control_unwatch(struct rondo_control *control)
         return;
     }
     pthread_mutex_lock(&watcher_lock);
-    for (struct rondo_control **link = &watcher->controls; *link; link = &(*link)->next) {
-        if (*link == control) {
-            *link = control->next;
-            break;
-        }
+    *control->link = control->next;
+    if (control->next) {
+        control->next->link = control->link;
     }
     control->watched = 0;
     drop_processes(watcher, control);
