@@ -111,7 +111,8 @@ void rondo_shells_visit(struct rondo_shells *kind, int (*visit)(void *arg, struc
 {
     int ended = 0;
     pthread_mutex_lock(&lock);
-    for (struct rondo_shell *shell = kind->alive; shell != NULL && !ended; shell = shell->next) {
+    for (int i = 0; i < kind->nused && !ended; i++) {
+        struct rondo_shell *shell = kind->used[i];
         if (__atomic_load_n(&shell->magic, __ATOMIC_ACQUIRE) == kind->alive_magic) {
             ended = visit(arg, shell);
         }
