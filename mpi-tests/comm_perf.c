@@ -4,11 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OPT_LIVE = 256, OPT_JSON };
+enum { OPT_LIVE = 256, OPT_JSON, OPT_MOST };
 
 static const struct option rows[] = {
-    { "iters", 1, NULL, 'n' },     { "timeout", 1, NULL, 'T' }, { "live", 1, NULL, OPT_LIVE },
-    { "json", 1, NULL, OPT_JSON }, { "help", 0, NULL, 'h' },    { NULL, 0, NULL, 0 },
+    { "iters", 1, NULL, 'n' },     { "timeout", 1, NULL, 'T' },   { "live", 1, NULL, OPT_LIVE },
+    { "json", 1, NULL, OPT_JSON }, { "most", 1, NULL, OPT_MOST }, { "help", 0, NULL, 'h' },
+    { NULL, 0, NULL, 0 },
 };
 
 static void usage(const char *program)
@@ -23,11 +24,15 @@ static void usage(const char *program)
         "  -n, --iters N          timed calls after the first; 0: do not time calls (default: 20)\n"
         "  --live N[,N]...        numbers of communicators that are alive at once; 0: none (default: "
         "1,10,100)\n"
+        "  --most KIB             fail if a communicator and rank holds more memory than this, or half a "
+        "file,\n"
+        "                         in the mean of the largest --live (default: 0, no limit)\n"
         "  --json FILE            also write the rows to FILE\n"
         "  -T, --timeout SECONDS  deadline of every wait (default: RONDO_TIMEOUT)\n"
         "  -h, --help             show this help and exit\n"
         "\n"
-        "Exit status: 0 success, 1 something is left over, 3 library error, 4 timeout, 6 wrong option or\n"
+        "Exit status: 0 success, 1 something is left over or --most is exceeded, 3 library error, 4 timeout, "
+        "6 wrong option or\n"
         "more communicators than the host has memory for, 7 wrong results\n",
         program);
 }
@@ -60,6 +65,7 @@ static int parse_one(void *options, int opt, const char *text)
     case 'n': return test_parse_long(text, 0, 1000000, &cp->iters);
     case 'T': return test_parse_long(text, 0, 1000000, &cp->timeout_s);
     case OPT_LIVE: return parse_live(text, cp);
+    case OPT_MOST: return test_parse_long(text, 0, 1000000, &cp->most_kib);
     case OPT_JSON: cp->json = text; return *text != '\0';
     default: return 0;
     }

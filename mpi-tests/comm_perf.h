@@ -10,6 +10,7 @@ struct comm_perf {
     long iters, timeout_s;
     long live[COMM_PERF_MOST_LIVE]; /* numbers of communicators */
     int nlive;
+    long most_kib; /* of memory that a communicator and rank may hold; 0: no limit */
     const char *json;
     rondo_config config;
     rondo_comm *parent; /* of all ranks; split and shrunk */

@@ -216,9 +216,10 @@ static void write_row(const struct held *h, const double *each, const double *le
     perf_json_text("}");
 }
 
-static void row(struct held *h, const int *known)
+/* Print and write what each communicator and rank holds, in the mean: *each, on all ranks. */
+static void row(struct held *h, const int *known, double each[KINDS])
 {
-    double each[KINDS], left[KINDS], mine[2] = { h->create_s, h->destroy_s }, slowest[2];
+    double left[KINDS], mine[2] = { h->create_s, h->destroy_s }, slowest[2];
     MPI_Allreduce(h->held.of, each, KINDS, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
     MPI_Allreduce(h->left.of, left, KINDS, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
     MPI_Allreduce(mine, slowest, 2, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
@@ -260,8 +261,8 @@ static int warm_up(struct comm_perf *cp, MPI_Comm node, double *each)
     return well ? PERF_OK : perf_exit_of(h.status);
 }
 
-/* Collective. The kernel kills processes when the host is full, even if it granted the memory; so do not start
- * what cannot fit. */
+/* Collective. The kernel kills processes when the host is full, even if it granted the memory; so do not
+ * start what cannot fit. */
 static int fits(long live, double each)
 {
     double needed = each * (double)live, free_bytes = proc_bytes("/proc/meminfo", "MemAvailable");
@@ -276,16 +277,35 @@ static int fits(long live, double each)
     return first == INT_MAX;
 }
 
+/* Few communicators share what a process takes once. */
+static int is_heavy(const struct comm_perf *cp, long live, const double each[KINDS])
+{
+    long largest = 0;
+    double kib = (each[SHARED] + each[PRIVATE]) / 1024;
+    for (int i = 0; i < cp->nlive; i++) {
+        largest = cp->live[i] > largest ? cp->live[i] : largest;
+    }
+    if (cp->most_kib == 0 || live < largest || (kib <= (double)cp->most_kib && each[FDS] < 0.5)) {
+        return 0;
+    }
+    if (test.rank == 0) {
+        test_say("each of %ld communicators holds %.1f KiB and %.2f files a rank; --most allows %ld KiB",
+                 live, kib, each[FDS], cp->most_kib);
+    }
+    return 1;
+}
+
 static int hold_and_report(struct comm_perf *cp, long live, const int *known)
 {
     struct held h = { .wanted = live };
+    double each[KINDS];
     int well = hold(cp, &h), left = left_over(&h.left, live);
     if (!well) {
         return perf_exit_of(h.status);
     }
     cp->wrong += h.wrong;
-    row(&h, known);
-    return left ? PERF_INTERNAL : PERF_OK;
+    row(&h, known, each);
+    return left || is_heavy(cp, live, each) ? PERF_INTERNAL : PERF_OK;
 }
 
 /* @return the first failure. An error of the library ends the part, what is left over does not. */

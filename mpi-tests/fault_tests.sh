@@ -230,16 +230,13 @@ if begin files_64_many; then
     end
 fi
 
-# The same in the benchmark, which says how many communicators were alive.
+# Communicators share segments: 80 of them live within 64 files.
 if begin files_64_live; then
     # shellcheck disable=SC2016
     launch 60 3 sh -c 'ulimit -n 64 && exec "$0" "$@"' "$build/comm_perf" -n 0 --live 80
     status=$?
     ended $status
-    if [ "$status" -ne 0 ]; then
-        grep -aq 'failed with [0-9]* of 80 communicators alive: .* open files' "$log" ||
-            because "exit status $status and no error text about open files"
-    fi
+    [ "$status" -eq 0 ] || because "exit status $status"
     end
 fi
 
