@@ -297,24 +297,52 @@ static void wrong_proofs_are_dropped(void **state)
     nodes_close(&w);
 }
 
-static void a_welcomed_stranger_does_not_stay_for_ever(void **state)
+static int welcomed(void)
+{
+    int n = 0;
+    rondo_wire_lock();
+    for (const struct rondo_wire_conn *conn = rondo_wire->conns; conn; conn = conn->next) {
+        n += conn->state == RONDO_WIRE_WELCOMED;
+    }
+    rondo_wire_unlock();
+    return n;
+}
+
+static void expire(int64_t after_ns)
+{
+    rondo_wire_lock();
+    rondo_wire_expire(rondo_now_ns() + after_ns);
+    rondo_wire_unlock();
+}
+
+/* Nor do many of them who call in the same name. */
+static void welcomed_strangers_do_not_stay_for_ever(void **state)
 {
     struct nodes w;
+    int fd[RONDO_WIRE_CLAIMS], more;
     (void)state;
     open_two_of_three(&w);
     ping(&w, 1);
-    struct transcript said = { .hello = hello_of_rank_2(&w) };
-    int fd = raw_greet(&w, &said.hello, &said.welcome);
-    rondo_wire_lock();
-    rondo_wire_expire(rondo_now_ns() + RONDO_WIRE_UNNAMED_NS + 1);
-    rondo_wire_unlock();
-    assert_int_equal(unnamed(), 1); /* its process may be stopped */
-    rondo_wire_lock();
-    rondo_wire_expire(rondo_now_ns() + RONDO_WIRE_PARKED_NS + 1);
-    rondo_wire_unlock();
-    assert_int_equal(unnamed(), 0);
-    assert_int_equal(dropped(RONDO_WIRE_DROP_SILENT), 1);
-    raw_expect_end(fd);
+    for (int i = 0; i < RONDO_WIRE_CLAIMS; i++) {
+        struct transcript said = { .hello = hello_of_rank_2(&w) };
+        fd[i] = raw_greet(&w, &said.hello, &said.welcome);
+    }
+    assert_int_equal(welcomed(), RONDO_WIRE_CLAIMS);
+    assert_int_equal(unnamed(), 0); /* they take no place from others */
+    struct rondo_auth_hello hello = hello_of_rank_2(&w);
+    more = raw_connect(&w);
+    raw_send(more, &hello, sizeof(hello));
+    raw_expect_end(more);
+    assert_int_equal(dropped(RONDO_WIRE_DROP_STRANGER), 1);
+    expire(RONDO_WIRE_UNNAMED_NS + 1);
+    assert_int_equal(welcomed(), RONDO_WIRE_CLAIMS); /* a process may be stopped */
+    expire(RONDO_WIRE_PARKED_NS + 1);
+    assert_int_equal(welcomed(), 0);
+    assert_int_equal(dropped(RONDO_WIRE_DROP_SILENT), RONDO_WIRE_CLAIMS);
+    for (int i = 0; i < RONDO_WIRE_CLAIMS; i++) {
+        raw_expect_end(fd[i]);
+    }
+    close(raw_enter(&w));
     ping(&w, 2);
     nodes_close(&w);
 }
@@ -683,7 +711,7 @@ int main(void)
         cmocka_unit_test(wrong_greetings_are_dropped),
         cmocka_unit_test(wrong_proofs_are_dropped),
         cmocka_unit_test(a_caller_is_not_fooled_either),
-        cmocka_unit_test(a_welcomed_stranger_does_not_stay_for_ever),
+        cmocka_unit_test(welcomed_strangers_do_not_stay_for_ever),
         cmocka_unit_test(silent_and_too_many_strangers_are_dropped),
         cmocka_unit_test(what_no_peer_may_send_ends_the_communicator),
         cmocka_unit_test(a_truncated_message_is_a_death),

@@ -151,7 +151,7 @@ static void a_welcomed_sender_may_take_its_time(void **state)
     struct transcript said = { .hello = hello_of(&pair) };
     int fd = greet(&pair, &said), mute = stranger(pair.receiver);
     int64_t start = rondo_now_ns();
-    while (device->nunnamed < 2) {
+    while (device->nunnamed < 1) {
         assert_int_equal(net->connect(late.receiver, late.to_receiver), RONDO_IN_PROGRESS);
         end_of_patience(start);
     }
@@ -159,18 +159,79 @@ static void a_welcomed_sender_may_take_its_time(void **state)
     device->newest->since_ns -= rondo_ms_to_ns(RONDO_SOCKET_SILENT_MS) + 1;
     assert_int_equal(net->connect(late.receiver, late.to_receiver), RONDO_IN_PROGRESS);
     assert_int_equal(device->dropped[RONDO_SOCKET_SILENT], 1);
-    assert_int_equal(device->nunnamed, 1);
+    assert_int_equal(device->nunnamed, 0);
+    assert_non_null(device->oldest);
     assert_int_equal(send(fd, said.proof, sizeof said.proof, MSG_NOSIGNAL), sizeof said.proof);
     assert_int_equal(connect_one(pair.receiver, pair.to_receiver), RONDO_SUCCESS);
     said.hello = hello_of(&late);
     int other = greet(&late, &said);
     net->close(late.receiver); /* its welcomed connections go, too */
-    assert_int_equal(device->nunnamed, 0);
+    assert_null(device->oldest);
     net->close(late.sender);
     pair_close(&pair);
     close(fd);
     close(other);
     close(mute);
+}
+
+/* Who has read the sender's hello on the network holds a few places, not all descriptors. */
+static void few_may_call_in_a_senders_name(void **state)
+{
+    int fd[RONDO_SOCKET_CLAIMS];
+    struct pair pair;
+    char byte;
+    (void)state;
+    use_loop("1");
+    pair_prepare(&pair);
+    for (int i = 0; i < RONDO_SOCKET_CLAIMS; i++) {
+        struct transcript said = { .hello = hello_of(&pair) };
+        fd[i] = greet(&pair, &said);
+    }
+    struct rondo_auth_hello hello = hello_of(&pair);
+    int more = stranger(pair.receiver);
+    assert_int_equal(send(more, &hello, sizeof hello, MSG_NOSIGNAL), sizeof hello);
+    expect_drop(&pair, 1);
+    assert_true(recv(more, &byte, 1, 0) <= 0);
+    close(more);
+    for (int i = 0; i < RONDO_SOCKET_CLAIMS; i++) {
+        close(fd[i]);
+    }
+    expect_drop(&pair, RONDO_SOCKET_CLAIMS + 1);
+    pair_connect(&pair);
+    pair_close(&pair);
+}
+
+enum { SENDERS = 60 };
+
+static int many_senders(void *arg)
+{
+    static struct pair pair[SENDERS];
+    static struct transcript said[SENDERS];
+    struct rlimit limit = { 160, 160 }; /* so that 40 strangers are too many */
+    int fd[SENDERS];
+    (void)arg;
+    if (setrlimit(RLIMIT_NOFILE, &limit) != 0) {
+        return 1;
+    }
+    use_loop("1");
+    for (int i = 0; i < SENDERS; i++) {
+        pair_prepare(&pair[i]);
+        said[i].hello = hello_of(&pair[i]);
+        fd[i] = greet(&pair[i], &said[i]);
+    }
+    for (int i = 0; i < SENDERS; i++) {
+        send(fd[i], said[i].proof, sizeof said[i].proof, MSG_NOSIGNAL);
+        if (connect_one(pair[i].receiver, pair[i].to_receiver) != RONDO_SUCCESS) {
+            return 2;
+        }
+    }
+    return dropped(pair[0].receiver) != 0;
+}
+
+static void many_senders_at_a_time_are_not_strangers(void **state)
+{
+    (void)state;
+    assert_int_equal(in_child(many_senders, NULL), 0);
 }
 
 /* This sender has the right secret, but it is not the one of the handle. */
@@ -674,6 +735,8 @@ int main(void)
         ROW(wrong_hellos_get_no_welcome),
         ROW(wrong_proofs_are_refused),
         ROW(a_welcomed_sender_may_take_its_time),
+        ROW(few_may_call_in_a_senders_name),
+        ROW(many_senders_at_a_time_are_not_strangers),
         ROW(another_sender_with_the_secret_is_refused),
         ROW(wrong_handles_are_refused),
         ROW(garbage_at_the_port_disturbs_nobody),

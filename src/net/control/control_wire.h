@@ -47,7 +47,8 @@
  *
  * Threads and memory. Any thread moves the sockets, under one lock a process, held for bounded work and
  * never while blocking. The control thread sleeps on them, beats and looks for silent peers. Allocated are:
- * accepted connections (at most RONDO_WIRE_UNNAMED that have proved nothing, then 2 a process), messages
+ * accepted connections (at most RONDO_WIRE_UNNAMED without a right hello, RONDO_WIRE_CLAIMS a process
+ * without a proof, then 2 a process), messages
  * until their rank takes them (at most RONDO_MSG_PARKED from each sender), and 32 bytes for each rank and
  * tag with credit outstanding. Messages for a communicator or rank that is not known here are kept, at most
  * RONDO_WIRE_PARKED for 60 s, then dropped and counted; a connection whose hello is for such a communicator
@@ -70,10 +71,12 @@ enum {
     RONDO_WIRE_HELLO_MAGIC = 0x68637772,
     RONDO_WIRE_MAGIC = 0x6d637772,
     RONDO_WIRE_VERSION = 3,
-    RONDO_WIRE_WINDOW = 8,         /* messages of a tag, sent and not given back, from one rank to another */
-    RONDO_WIRE_UNNAMED = 1024,     /* connections without a proof yet; a quarter of the descriptors if less */
-    RONDO_WIRE_PARKED = 64,        /* messages for communicators that are not known yet */
-    RONDO_WIRE_IN = 4 << 10,       /* bytes of a connection read ahead */
+    RONDO_WIRE_WINDOW = 8, /* messages of a tag, sent and not given back, from one rank to another */
+    RONDO_WIRE_UNNAMED =
+        1024,                /* connections without a right hello yet; a quarter of the descriptors if less */
+    RONDO_WIRE_CLAIMS = 8,   /* welcomed connections that claim to be one process */
+    RONDO_WIRE_PARKED = 64,  /* messages for communicators that are not known yet */
+    RONDO_WIRE_IN = 4 << 10, /* bytes of a connection read ahead */
     RONDO_WIRE_OUT = 64 << 10,     /* bytes of a connection queued for writing */
     RONDO_WIRE_RESERVE = 16 << 10, /* part of RONDO_WIRE_OUT that MSG leaves free */
     RONDO_WIRE_FINGERS = 2 * 31,
@@ -133,10 +136,15 @@ enum rondo_wire_state {
     RONDO_WIRE_ENDED
 };
 
-/* Has the other end proved nothing yet? */
+/* Has the other end sent no right hello yet? */
 static inline int rondo_wire_is_unnamed(enum rondo_wire_state state)
 {
-    return state == RONDO_WIRE_ACCEPTED || state == RONDO_WIRE_WAITING || state == RONDO_WIRE_WELCOMED;
+    return state == RONDO_WIRE_ACCEPTED || state == RONDO_WIRE_WAITING;
+}
+/* Has it proved nothing yet? */
+static inline int rondo_wire_is_unproved(enum rondo_wire_state state)
+{
+    return rondo_wire_is_unnamed(state) || state == RONDO_WIRE_WELCOMED;
 }
 
 struct rondo_wire_conn {
@@ -197,7 +205,7 @@ struct rondo_wire {
     struct rondo_control *controls; /* by wire->next */
     struct rondo_wire_conn *conns, *ended;
     struct rondo_wire_conn *bucket[RONDO_WIRE_BUCKETS];
-    int nunnamed;
+    int nunnamed; /* connections without a right hello */
     int64_t ticked_ns;
     uint64_t dropped[RONDO_WIRE_NUM_DROPS];
     struct rondo_wire_parked parked[RONDO_WIRE_PARKED];

@@ -44,7 +44,7 @@ static int connected(const struct rondo_wire_conn *ended)
 {
     for (const struct rondo_wire_conn *conn = rondo_wire->conns; conn; conn = conn->next) {
         if (conn->process == ended->process && conn->own == ended->own &&
-            !rondo_wire_is_unnamed(conn->state)) {
+            !rondo_wire_is_unproved(conn->state)) {
             return 1;
         }
     }
@@ -57,7 +57,7 @@ static void settle(void)
     struct rondo_wire_conn *conn;
     while (rondo_wire && (conn = rondo_wire->ended) != NULL) {
         rondo_wire->ended = conn->next;
-        if (!rondo_wire_is_unnamed(conn->ended_in) && !connected(conn)) {
+        if (!rondo_wire_is_unproved(conn->ended_in) && !connected(conn)) {
             rondo_wire_lost(conn);
         }
         conn_free(conn);
@@ -307,6 +307,7 @@ static size_t parse_hello(struct rondo_wire_conn *conn)
         rondo_wire_end(conn, EPROTO);
     } else {
         conn->state = named;
+        rondo_wire->nunnamed -= named == RONDO_WIRE_WELCOMED;
         rondo_wire_pause(conn, named == RONDO_WIRE_WAITING);
     }
     return named == RONDO_WIRE_WELCOMED ? sizeof(conn->hello) : 0;
@@ -327,7 +328,6 @@ static size_t parse_proof(struct rondo_wire_conn *conn, const uint8_t *at, size_
         return 0;
     }
     conn->state = proved;
-    rondo_wire->nunnamed--;
     rondo_wire_put(conn, &beat, NULL, 0);
     return RONDO_AUTH_PROOF;
 }
@@ -366,7 +366,7 @@ static void conn_read(struct rondo_wire_conn *conn)
             return;
         }
         if (n <= 0) {
-            if (rondo_wire_is_unnamed(conn->state)) {
+            if (rondo_wire_is_unproved(conn->state)) {
                 rondo_wire_count(conn->state == RONDO_WIRE_WELCOMED ? RONDO_WIRE_DROP_STRANGER
                                                                     : RONDO_WIRE_DROP_GARBAGE);
             }

@@ -104,6 +104,17 @@ static int came_before(const struct rondo_wire_conn *conn, uint64_t own)
     return 0;
 }
 
+/* A process calls once; whoever has read its hello on the network may call in its name. */
+static int too_many_claims(const struct rondo_wire_conn *conn)
+{
+    int claims = 0;
+    for (const struct rondo_wire_conn *other = rondo_wire->conns; other; other = other->next) {
+        claims += other->state == RONDO_WIRE_WELCOMED && other->hello.client == conn->hello.client &&
+                  other->hello.server == conn->hello.server;
+    }
+    return claims >= RONDO_WIRE_CLAIMS;
+}
+
 /* Does the hello name what is not so? */
 static int is_wrong(const struct rondo_wire_conn *conn, const struct called *called)
 {
@@ -131,7 +142,7 @@ enum rondo_wire_state rondo_wire_name(struct rondo_wire_conn *conn)
         return RONDO_WIRE_WAITING;
     }
     /* The connection is new: the kernel has room for the welcome. */
-    if (is_wrong(conn, &called) ||
+    if (is_wrong(conn, &called) || too_many_claims(conn) ||
         rondo_auth_answer(called.secret, &conn->hello, &conn->welcome) != RONDO_SUCCESS ||
         send(conn->fd, &conn->welcome, sizeof(conn->welcome), MSG_NOSIGNAL | MSG_DONTWAIT) !=
             sizeof(conn->welcome)) {
@@ -197,7 +208,7 @@ void rondo_wire_expire(int64_t now)
         if (conn->state == RONDO_WIRE_ACCEPTED && now - conn->since_ns > RONDO_WIRE_UNNAMED_NS) {
             rondo_wire_count(RONDO_WIRE_DROP_SILENT);
             rondo_wire_end(conn, ETIMEDOUT);
-        } else if (rondo_wire_is_unnamed(conn->state) && now - conn->since_ns > RONDO_WIRE_PARKED_NS) {
+        } else if (rondo_wire_is_unproved(conn->state) && now - conn->since_ns > RONDO_WIRE_PARKED_NS) {
             rondo_wire_count(conn->state == RONDO_WIRE_WAITING ? RONDO_WIRE_DROP_OLD
                                                                : RONDO_WIRE_DROP_SILENT);
             rondo_wire_end(conn, ETIMEDOUT);
@@ -235,8 +246,11 @@ static void listener_close(void)
     epoll_ctl(rondo_wire->epoll, EPOLL_CTL_DEL, rondo_wire->listener, NULL);
     close(rondo_wire->listener);
     rondo_wire->listener = -1;
-    while (oldest_unnamed()) {
-        rondo_wire_end(oldest_unnamed(), 0);
+    for (struct rondo_wire_conn *conn = rondo_wire->conns, *next; conn; conn = next) {
+        next = conn->next;
+        if (rondo_wire_is_unproved(conn->state)) {
+            rondo_wire_end(conn, 0);
+        }
     }
     RONDO_INFO(RONDO_SUBSYS_CONTROL,
                "control plane at %s listens no longer; dropped connections: %llu garbage, %llu strangers, "

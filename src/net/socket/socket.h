@@ -54,8 +54,9 @@ enum {
                                   * KiB) */
     RONDO_SOCKET_COPIED = 4112,    /* up to this size a sender copies frames and messages together, which is
                                   * cheaper than a gathered call */
-    RONDO_SOCKET_UNNAMED = 1024,   /* most connections that have not proved who they are; a quarter of the
-                                  * descriptors if that is less */
+    RONDO_SOCKET_UNNAMED = 1024,   /* most connections without a right hello; a quarter of the descriptors
+                                  * if that is less */
+    RONDO_SOCKET_CLAIMS = 8,       /* most welcomed connections for one place in a comm */
     RONDO_SOCKET_SILENT_MS = 5000, /* how long they may be silent before their hello */
     RONDO_SOCKET_MESSAGES = RONDO_NET_MAX_REQUESTS * RONDO_NET_MAX_RECVS, /* a byte holds an index */
     RONDO_SOCKET_MAGIC = 0x6b637372,                                      /* "rsck" */
@@ -121,7 +122,8 @@ struct rondo_socket_device {
     int32_t mbps;
     /* The rest is under the lock, except `nwaiting` and `looked_ns`, which are atomic. */
     pthread_mutex_t lock;
-    int listener, epoll, refs /* receiving comms */, nunnamed, accept_errno;
+    int listener, epoll, refs /* receiving comms */, accept_errno;
+    int nunnamed; /* without a right hello */
     uint16_t port;
     struct rondo_socket_comm *waiting; /* receiving comms that are not connected yet */
     struct rondo_socket_unnamed *oldest, *newest;

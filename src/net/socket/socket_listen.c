@@ -65,7 +65,7 @@ static void unnamed_forget(struct rondo_socket_device *device, struct rondo_sock
 {
     *(unnamed->prev ? &unnamed->prev->next : &device->oldest) = unnamed->next;
     *(unnamed->next ? &unnamed->next->prev : &device->newest) = unnamed->prev;
-    device->nunnamed--;
+    device->nunnamed -= !unnamed->welcomed;
     epoll_ctl(device->epoll, EPOLL_CTL_DEL, unnamed->fd,
               NULL); /* a forked child may still hold the socket, and then closing does not remove it */
     rondo_free(unnamed);
@@ -89,14 +89,17 @@ static int unnamed_limit(void)
     return limit.rlim_cur < 4 ? 1 : (int)(limit.rlim_cur / 4);
 }
 
-/* Drop the oldest connection without a right hello, else the oldest: it had the most time. */
-static void oldest_drop(struct rondo_socket_device *device)
+/* Drop the oldest connection without a right hello: it had the most time. @return 0: there is none */
+static int oldest_drop(struct rondo_socket_device *device)
 {
     struct rondo_socket_unnamed *at = device->oldest;
     while (at && at->welcomed) {
         at = at->next;
     }
-    unnamed_drop(device, at ? at : device->oldest, RONDO_SOCKET_EXCESS);
+    if (at) {
+        unnamed_drop(device, at, RONDO_SOCKET_EXCESS);
+    }
+    return at != NULL;
 }
 
 static void silent_drop(struct rondo_socket_device *device, int64_t now_ns)
@@ -124,18 +127,30 @@ static struct rondo_socket_comm *comm_of(const struct rondo_socket_device *devic
                : NULL;
 }
 
+/* A sender calls once for each place; whoever has read its hello on the network may call in its name. */
+static int too_many_claims(const struct rondo_socket_device *device, const struct rondo_auth_hello *hello)
+{
+    int claims = 0;
+    for (const struct rondo_socket_unnamed *at = device->oldest; at; at = at->next) {
+        claims += at->welcomed && at->hello.server == hello->server && at->hello.index == hello->index;
+    }
+    return claims >= RONDO_SOCKET_CLAIMS;
+}
+
 static void unnamed_welcome(struct rondo_socket_device *device, struct rondo_socket_unnamed *unnamed)
 {
     struct rondo_auth_welcome *welcome = &unnamed->welcome;
     struct rondo_socket_comm *comm = comm_of(device, &unnamed->hello);
     /* The connection is new: its send buffer has room for the welcome. */
-    if (!comm || rondo_auth_answer(comm->peer.secret, &unnamed->hello, welcome) != RONDO_SUCCESS ||
+    if (!comm || too_many_claims(device, &unnamed->hello) ||
+        rondo_auth_answer(comm->peer.secret, &unnamed->hello, welcome) != RONDO_SUCCESS ||
         send(unnamed->fd, welcome, sizeof *welcome, MSG_NOSIGNAL | MSG_DONTWAIT) != sizeof *welcome) {
         unnamed_drop(device, unnamed, RONDO_SOCKET_STRANGER);
         return;
     }
     unnamed->welcomed = 1;
     unnamed->bytes = 0;
+    device->nunnamed--;
 }
 
 static void unnamed_named(struct rondo_socket_device *device, struct rondo_socket_unnamed *unnamed)
@@ -207,11 +222,11 @@ static void accept_some(struct rondo_socket_device *device, int64_t now_ns)
             device->accept_errno = 0;
             unnamed_new(device, fd, now_ns);
         } else if ((errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)) {
-            if (!device->oldest) {
-                device->accept_errno = errno;
+            int error = errno;
+            if (!oldest_drop(device)) {
+                device->accept_errno = error;
                 return;
             }
-            oldest_drop(device);
         } else if (errno == EAGAIN) {
             return;
         } /* else the connection ended before it was accepted */
