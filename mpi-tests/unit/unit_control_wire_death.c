@@ -313,7 +313,7 @@ static int64_t heard(const struct scene *scene, int rank)
     rondo_wire_lock();
     conn = rondo_wire_conn_of(rondo_wire_process(&scene->w.peers[0]),
                               rondo_wire_process(&scene->w.peers[rank]));
-    ns = conn && conn->state == RONDO_WIRE_OPEN ? conn->heard_ns : 0;
+    ns = conn && conn->state == RONDO_WIRE_OPEN && conn->answered ? conn->heard_ns : 0;
     rondo_wire_unlock();
     return ns;
 }
