@@ -356,10 +356,11 @@ static void part_fill(struct rondo_shm *part, struct rondo_pool_segment *s, size
     s->parts++;
 }
 
-static rondo_status take_whole(struct rondo_shm *part, size_t size, size_t reserved, enum rondo_shm_use use)
+rondo_status rondo_pool_take_apart(struct rondo_shm *part, size_t size, size_t reserved,
+                                   enum rondo_shm_mode mode, enum rondo_shm_use use)
 {
     rondo_status status;
-    RONDO_TRY(rondo_shm_create(part, size, RONDO_SHM_MODE_FILE));
+    RONDO_TRY(rondo_shm_create(part, size, mode));
     part->use = use;
     status = rondo_shm_reserve(part, 0, reserved);
     if (status != RONDO_SUCCESS) {
@@ -379,7 +380,7 @@ rondo_status rondo_pool_take(struct rondo_shm *part, size_t size, size_t reserve
                           rondo_log_host());
     }
     if (mode == RONDO_SHM_MODE_FILE) {
-        return take_whole(part, size, reserved, use);
+        return rondo_pool_take_apart(part, size, reserved, mode, use);
     }
     pthread_mutex_lock(&lock);
     status = find(bytes, rondo_round_up(reserved, page_size()), use, &s, &at);

@@ -20,6 +20,10 @@
  * reserved. Close it with rondo_shm_close. Any thread. */
 rondo_status rondo_pool_take(struct rondo_shm *part, size_t size, size_t reserved, enum rondo_shm_mode mode,
                              enum rondo_shm_use use);
+/** The same as a segment of its own: for memory that a GPU pins, which it does once for each address, while
+ * ranks that are threads have the same pool. */
+rondo_status rondo_pool_take_apart(struct rondo_shm *part, size_t size, size_t reserved,
+                                   enum rondo_shm_mode mode, enum rondo_shm_use use);
 
 /** For tests: what this process has now. */
 struct rondo_pool_use {

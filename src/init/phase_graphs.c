@@ -139,6 +139,7 @@ void rondo_init_control_config(const struct rondo_ctx *ctx, struct rondo_control
     config->comm_hash = ctx->job.hash;
     config->mailbox_capacity = ctx->backend->mailbox_capacity(ctx);
     config->shm_mode = ctx->wiring.net.shm_mode;
+    config->pinned = ctx->backend->is_gpu;
     config->name = ctx->job.name;
     config->describe = rondo_call_text;
 }

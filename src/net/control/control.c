@@ -128,10 +128,11 @@ rondo_status rondo_control_create(struct rondo_control **control_out,
 {
     struct rondo_control *control;
     size_t bytes = control_bytes(config),
-           reserved = config->shm_mode == RONDO_SHM_MODE_FILE ? bytes : first_bytes(config);
+           reserved = config->pinned || config->shm_mode == RONDO_SHM_MODE_FILE ? bytes : first_bytes(config);
     rondo_status status;
     RONDO_TRY(control_new(&control, config));
-    RONDO_TRY_GOTO(rondo_pool_take(&control->shm, bytes, reserved, config->shm_mode, RONDO_SHM_FOR_CONTROL),
+    RONDO_TRY_GOTO((config->pinned ? rondo_pool_take_apart : rondo_pool_take)(
+                       &control->shm, bytes, reserved, config->shm_mode, RONDO_SHM_FOR_CONTROL),
                    fail);
     control_place(control, config);
     control->head->comm_hash = config->comm_hash;

@@ -71,6 +71,7 @@ struct rondo_control_config {
     uint64_t comm_hash;
     size_t mailbox_capacity; /* payload bytes for each rank */
     enum rondo_shm_mode shm_mode;
+    int pinned;       /* a GPU maps the mailbox */
     const char *name; /* of the communicator, for log lines and errors */
     /* Writes a call in words, for errors ("all_reduce #17 of 1024 f32"); the control thread calls it too.
      * NULL: errors give only the call's number. */

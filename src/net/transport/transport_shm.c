@@ -171,8 +171,8 @@ static rondo_status arena_make(struct shm *shm)
         return RONDO_SUCCESS;
     }
     RONDO_TRY(rondo_random(&header.nonce, sizeof(header.nonce)));
-    RONDO_TRY(
-        rondo_pool_take(&shm->arena, arena_layout(shm), shm->lines, net->shm_mode, RONDO_SHM_FOR_BUFFERS));
+    RONDO_TRY((net->device != NULL ? rondo_pool_take_apart : rondo_pool_take)(
+        &shm->arena, arena_layout(shm), shm->lines, net->shm_mode, RONDO_SHM_FOR_BUFFERS));
     shm->reserved = shm->lines_end = rondo_round_up(shm->lines, shm->page);
     header.bytes = shm->arena.size;
     header.lazy_slots = shm->lazy_slots;
