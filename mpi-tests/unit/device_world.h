@@ -383,20 +383,24 @@ static inline void device_call(struct fake_rank *r, const struct device *d, stru
         if ((r)->failure[0] != '\0') return;                  \
     } while (0)
 
-/* Make calls of all types, operations and sizes in turn. */
-static inline __attribute__((unused)) void device_every_collective(struct fake_rank *r)
+/* Make calls of a collective with types, operations and sizes in turn. */
+static inline void device_collective(struct fake_rank *r, enum fake_coll coll)
 {
     static const size_t counts[] = { 0, 1, 260, 3001 };
     static const rondo_dtype types[] = { RONDO_FLOAT32, RONDO_UINT8, RONDO_INT32, RONDO_FLOAT64,
                                          RONDO_INT64 };
-    unsigned seed = 0;
-    for (int coll = 0; coll < FAKE_NUM_COLLS; coll++) {
-        for (size_t k = 0; k < RONDO_COUNTOF(counts); k++, seed++) {
-            DEVICE_CALL(r, device_of(r), .coll = (enum fake_coll)coll,
-                        .type = types[seed % RONDO_COUNTOF(types)],
-                        .op = (rondo_op)(seed / 3 % RONDO_NUM_OPS), .root = (int)(seed % (unsigned)r->nranks),
-                        .count = counts[k], .in_place = (int)(seed & 1), .seed = seed);
-        }
+    for (size_t k = 0; k < RONDO_COUNTOF(counts); k++) {
+        unsigned seed = (unsigned)coll * (unsigned)RONDO_COUNTOF(counts) + (unsigned)k;
+        DEVICE_CALL(r, device_of(r), .coll = coll, .type = types[seed % RONDO_COUNTOF(types)],
+                    .op = (rondo_op)(seed / 3 % RONDO_NUM_OPS), .root = (int)(seed % (unsigned)r->nranks),
+                    .count = counts[k], .in_place = (int)(seed & 1), .seed = seed);
+    }
+}
+
+static inline __attribute__((unused)) void device_every_collective(struct fake_rank *r)
+{
+    for (int coll = 0; coll < FAKE_NUM_COLLS && r->failure[0] == '\0'; coll++) {
+        device_collective(r, (enum fake_coll)coll);
     }
 }
 
