@@ -55,9 +55,11 @@ static size_t own_bytes, kept_bytes;
 
 static size_t page_size(void)
 {
-    static size_t page;
+    static size_t known; /* several threads may find it at once */
+    size_t page = __atomic_load_n(&known, __ATOMIC_RELAXED);
     if (page == 0) {
         page = (size_t)sysconf(_SC_PAGESIZE);
+        __atomic_store_n(&known, page, __ATOMIC_RELAXED);
     }
     return page;
 }
