@@ -42,13 +42,13 @@ struct scene {
 
 typedef void (*role)(struct rondo_control *control, struct shared *shared);
 
-/* The watched processes have sent their first beat: from here on their end is a death. */
+/* The watched processes have sent their welcome: from here on their end is a death. */
 static int settled(struct rondo_control *control)
 {
     int open = 0;
     rondo_wire_lock();
     for (const struct rondo_wire_conn *conn = rondo_wire->conns; conn; conn = conn->next) {
-        open += conn->state != RONDO_WIRE_OPEN || !conn->answered;
+        open += conn->state != RONDO_WIRE_OPEN;
     }
     for (int i = 0; i < control->wire->nfingers && control->local_rank == 0; i++) {
         open += control->wire->finger[i].ahead && control->wire->finger[i].watched < 0;
@@ -313,7 +313,7 @@ static int64_t heard(const struct scene *scene, int rank)
     rondo_wire_lock();
     conn = rondo_wire_conn_of(rondo_wire_process(&scene->w.peers[0]),
                               rondo_wire_process(&scene->w.peers[rank]));
-    ns = conn && conn->state == RONDO_WIRE_OPEN && conn->answered ? conn->heard_ns : 0;
+    ns = conn && conn->state == RONDO_WIRE_OPEN ? conn->heard_ns : 0;
     rondo_wire_unlock();
     return ns;
 }

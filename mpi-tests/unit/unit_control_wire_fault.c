@@ -165,17 +165,16 @@ struct transcript {
     uint8_t proof[RONDO_AUTH_PROOF];
 };
 
-/* Enter as rank 2, up to the first beat. */
+/* Enter as rank 2. */
 static int raw_enter_as(const struct nodes *w, struct transcript *said)
 {
-    struct rondo_wire_head beat;
     int fd;
     said->hello = hello_of_rank_2(w);
     fd = raw_greet(w, &said->hello, &said->welcome);
     assert_true(rondo_auth_prove(w->peers[0].id.nonce, &said->hello, &said->welcome, said->proof));
     raw_send(fd, said->proof, sizeof(said->proof));
-    assert_int_equal(recv(fd, &beat, sizeof(beat), MSG_WAITALL), sizeof(beat));
-    assert_int_equal(beat.kind, RONDO_WIRE_BEAT);
+    WAIT_FOR(connections_of(&w->peers[2]) > 0);
+    assert_int_equal(connections_of(&w->peers[2]), 1);
     return fd;
 }
 
@@ -347,6 +346,22 @@ static void welcomed_strangers_do_not_stay_for_ever(void **state)
     nodes_close(&w);
 }
 
+/* So that its end is no death for a process that is about to send its proof. */
+static void who_leaves_says_bye_to_whom_it_has_welcomed(void **state)
+{
+    struct nodes w;
+    struct rondo_wire_head head;
+    (void)state;
+    open_two_of_three(&w);
+    struct transcript said = { .hello = hello_of_rank_2(&w) };
+    int fd = raw_greet(&w, &said.hello, &said.welcome);
+    nodes_close(&w);
+    assert_int_equal(recv(fd, &head, sizeof(head), MSG_WAITALL), sizeof(head));
+    assert_int_equal(head.magic, RONDO_WIRE_MAGIC);
+    assert_int_equal(head.kind, RONDO_WIRE_BYE);
+    raw_expect_end(fd);
+}
+
 /* Listen in the name of a rank's process. */
 static int raw_listen(struct rondo_peer *peer)
 {
@@ -381,7 +396,7 @@ static int raw_accept(int listener, struct rondo_auth_hello *hello)
 /* The process that rank 0 calls does not know the secret, or says half a welcome. It gets no proof. */
 static void a_caller_is_not_fooled_either(void **state)
 {
-    enum { WRONG, REPLAY, SAME, PART, RIGHT, WAYS };
+    enum { WRONG, REPLAY, SAME, PART, RIGHT, RIGHT_AND_DIES, WAYS };
     (void)state;
     for (int way = 0; way < WAYS; way++) {
         struct nodes w;
@@ -400,7 +415,7 @@ static void a_caller_is_not_fooled_either(void **state)
         assert_int_equal(rondo_auth_answer(secret, &before, &welcome), RONDO_SUCCESS);
         raw_send(fd, way == SAME ? (void *)&hello : (void *)&welcome,
                  way == PART ? sizeof(welcome) / 2 : sizeof(welcome));
-        if (way == RIGHT) {
+        if (way >= RIGHT) {
             assert_int_equal(recv(fd, proof, sizeof(proof), MSG_WAITALL), sizeof(proof));
             assert_true(rondo_auth_proved(secret, &hello, &welcome, proof));
             assert_int_equal(recv(fd, &head, sizeof(head), MSG_WAITALL), sizeof(head));
@@ -414,11 +429,16 @@ static void a_caller_is_not_fooled_either(void **state)
             assert_true(n == 0 || (n < 0 && errno == ECONNRESET));
             assert_int_equal(dropped(RONDO_WIRE_DROP_STRANGER), way != PART);
         }
+        head = (struct rondo_wire_head){ .magic = RONDO_WIRE_MAGIC, .kind = RONDO_WIRE_BYE };
+        if (way == RIGHT) {
+            raw_send(fd, &head, sizeof(head));
+        }
         close(fd);
-        WAIT_FOR(rondo_wire_state_of(w.control[0], 2) == RONDO_RANK_GONE);
-        assert_int_equal(rondo_wire_state_of(w.control[0], 2), RONDO_RANK_GONE); /* not dead: no message */
+        int state_of_2 = way == RIGHT ? RONDO_RANK_LEFT : way < RIGHT ? RONDO_RANK_GONE : RONDO_RANK_DEAD;
+        WAIT_FOR((int)rondo_wire_state_of(w.control[0], 2) == state_of_2);
+        assert_int_equal(rondo_wire_state_of(w.control[0], 2), state_of_2);
         ping(&w, 1);
-        assert_int_equal(rondo_control_aborted(w.control[0]), 0);
+        assert_int_equal(rondo_control_aborted(w.control[0]), way == RIGHT_AND_DIES);
         close(listener);
         nodes_close(&w);
     }
@@ -712,6 +732,7 @@ int main(void)
         cmocka_unit_test(wrong_proofs_are_dropped),
         cmocka_unit_test(a_caller_is_not_fooled_either),
         cmocka_unit_test(welcomed_strangers_do_not_stay_for_ever),
+        cmocka_unit_test(who_leaves_says_bye_to_whom_it_has_welcomed),
         cmocka_unit_test(silent_and_too_many_strangers_are_dropped),
         cmocka_unit_test(what_no_peer_may_send_ends_the_communicator),
         cmocka_unit_test(a_truncated_message_is_a_death),

@@ -17,10 +17,11 @@
  *     proof                                          --->
  *     message: head (communicator, epoch, kind,
  *            ranks, tag, bytes) and up to
- *            RONDO_MSG_BYTES                         <-->    message; the first one is a beat
+ *            RONDO_MSG_BYTES                         <-->    message
  *
  * The first three are the handshake of net/auth.h. The connecting side holds its messages until the welcome
- * has come; the first one follows the proof at once. The beat tells it that its proof was accepted.
+ * has come; the first one follows the proof at once. A process that leaves before it has read the proof says BYE
+ * to whom it has welcomed, so that an end without BYE after the welcome is a death.
  *
  * The listener drops and counts a connection that does not begin with a hello, has a wrong proof, says
  * nothing for 5 s, or is one too many. Every field of a message is checked against the communicator's
@@ -40,7 +41,7 @@
  * Deaths. A leader watches the leaders of the nodes at +2^k: it asks for beats and keeps the connection. A
  * connection that ends without BYE means a dead process, and silence of RONDO_DEAD_AFTER an unresponsive
  * one: both end the communicators of its ranks that have not left. A process that refuses the connection
- * before it sent a message has ended, in order or not: that alone ends no communicator.
+ * before it ever answered has ended, in order or not: that alone ends no communicator.
  *
  * Leave and ask. A rank that leaves tells all processes it is connected to; others learn it by asking. A
  * question to a rank's process is answered with the rank's state and its recent calls.
@@ -154,7 +155,6 @@ struct rondo_wire_conn {
     enum rondo_wire_state state, ended_in;
     uint32_t events; /* for which epoll waits */
     uint8_t incoming, sending, watching, beating, silent;
-    uint8_t answered; /* a message has come, so the other end takes this one's */
     int64_t since_ns, heard_ns;
     uint64_t process; /* at the other end */
     uint64_t own;     /* process at this end; differs only in tests with several nodes in one process */

@@ -279,7 +279,6 @@ static size_t parse_message(struct rondo_wire_conn *conn, const uint8_t *at, siz
     if (bytes < sizeof(head) + head.bytes) {
         return 0;
     }
-    conn->answered = 1;
     if (!rondo_wire_dispatch(conn, &head, at + sizeof(head))) {
         rondo_wire_end(conn, EPROTO);
     }
@@ -315,9 +314,6 @@ static size_t parse_hello(struct rondo_wire_conn *conn)
 
 static size_t parse_proof(struct rondo_wire_conn *conn, const uint8_t *at, size_t bytes)
 {
-    static const struct rondo_wire_head beat = {
-        .magic = RONDO_WIRE_MAGIC, .kind = RONDO_WIRE_BEAT, .from = -1, .to = -1
-    };
     enum rondo_wire_state proved;
     if (bytes < RONDO_AUTH_PROOF) {
         return 0;
@@ -328,7 +324,6 @@ static size_t parse_proof(struct rondo_wire_conn *conn, const uint8_t *at, size_
         return 0;
     }
     conn->state = proved;
-    rondo_wire_put(conn, &beat, NULL, 0);
     return RONDO_AUTH_PROOF;
 }
 

@@ -164,7 +164,6 @@ enum rondo_wire_state rondo_wire_prove(struct rondo_wire_conn *conn, const uint8
     }
     conn->process = conn->hello.client;
     conn->own = called.own;
-    conn->answered = 1;
     rondo_wire_conn_use(conn);
     return RONDO_WIRE_OPEN;
 }
@@ -237,6 +236,18 @@ static int listener_bind(const struct rondo_socket_device *device)
     return epoll_ctl(rondo_wire->epoll, EPOLL_CTL_ADD, rondo_wire->listener, &event);
 }
 
+/* To a process that knows this one is alive: without it, the end of the connection would be a death. */
+static void bye(struct rondo_wire_conn *conn)
+{
+    const struct rondo_wire_head head = {
+        .magic = RONDO_WIRE_MAGIC, .kind = RONDO_WIRE_BYE, .from = -1, .to = -1
+    };
+    uint8_t unread[RONDO_WIRE_IN];
+    send(conn->fd, &head, sizeof(head), MSG_NOSIGNAL | MSG_DONTWAIT);
+    /* Unread bytes would turn the close into a reset, which may lose written ones. */
+    recv(conn->fd, unread, sizeof(unread), MSG_DONTWAIT);
+}
+
 static void listener_close(void)
 {
     const uint64_t *dropped = rondo_wire->dropped;
@@ -248,6 +259,9 @@ static void listener_close(void)
     rondo_wire->listener = -1;
     for (struct rondo_wire_conn *conn = rondo_wire->conns, *next; conn; conn = next) {
         next = conn->next;
+        if (conn->state == RONDO_WIRE_WELCOMED) {
+            bye(conn);
+        }
         if (rondo_wire_is_unproved(conn->state)) {
             rondo_wire_end(conn, 0);
         }

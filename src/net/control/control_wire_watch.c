@@ -199,9 +199,9 @@ void rondo_wire_lost(const struct rondo_wire_conn *conn)
 {
     int ended = conn->error == 0 || conn->error == ECONNRESET || conn->error == EPIPE ||
                 conn->error == ECONNREFUSED;
-    struct verdict verdict = { .state = !ended           ? RONDO_RANK_SILENT
-                                        : conn->answered ? RONDO_RANK_DEAD
-                                                         : RONDO_RANK_GONE,
+    struct verdict verdict = { .state = !ended                              ? RONDO_RANK_SILENT
+                                        : conn->ended_in == RONDO_WIRE_OPEN ? RONDO_RANK_DEAD
+                                                                            : RONDO_RANK_GONE,
                                .error = conn->error };
     judge(conn, &verdict);
 }
