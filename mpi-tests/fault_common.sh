@@ -18,6 +18,15 @@ exit $status
 RANK
 }
 
+# host_wrapper FILE: write a script that lets ranks believe, in turn, to be on $FAULT_HOSTS hosts
+host_wrapper() {
+    cat >"$1" <<'HOST'
+#!/bin/sh
+[ "$FAULT_HOSTS" -eq 1 ] || export RONDO_HOSTID=fault$((${OMPI_COMM_WORLD_RANK:-$PMI_RANK} % FAULT_HOSTS))
+exec "$@"
+HOST
+}
+
 # survive_options MPI: print the options of scripts/mpi-run that let survivors go on
 survive_options() {
     case $1 in

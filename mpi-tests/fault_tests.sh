@@ -28,7 +28,8 @@ survive=$(survive_options "$RONDO_BUILD_MPI")
 tmp=$(mktemp -d)
 bad=0 name="" log=$tmp/log
 rank_wrapper "$tmp/rank"
-export FAULT_LOG="$log" FAULT_MPI="$RONDO_BUILD_MPI" RONDO_INIT_TIMEOUT=30s RONDO_TIMEOUT=20s RONDO_DEBUG=NONE
+host_wrapper "$tmp/host"
+export FAULT_LOG="$log" FAULT_MPI="$RONDO_BUILD_MPI" FAULT_HOSTS=1 RONDO_INIT_TIMEOUT=30s RONDO_TIMEOUT=20s RONDO_DEBUG=NONE
 
 hex8='[0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f]'
 shared() { find /dev/shm -maxdepth 1 -name "rondo-$hex8$hex8" -user "$(id -u)" 2>/dev/null | LC_ALL=C sort; }
@@ -154,7 +155,7 @@ init_test() { # NAME RANKS ARGUMENT...
     fi
     n=$2
     shift 2
-    launch 60 "$n" env RONDO_INIT_TIMEOUT="${limit-3s}" "$build/mpi_fault" --init "$@"
+    launch 60 "$n" env RONDO_INIT_TIMEOUT="${limit-3s}" sh "$tmp/host" "$build/mpi_fault" --init "$@"
     ended $?
     lines 'survivor [0-9]*: ' $((n - 1))
     lines 'survivor [0-9]*: .*, named: ' $((n - 1))
@@ -167,6 +168,7 @@ done
 for phase in peers graphs connections ready; do # without a limit, a death is found all the same
     limit=0 RONDO_FAULT=rank=1,phase=$phase,act=kill init_test "kill_init_no_limit_$phase" 3 --victim 1
 done
+FAULT_HOSTS=3 RONDO_FAULT=rank=1,phase=graphs,act=kill init_test kill_init_no_limit_apart 3 --victim 1 --no-limit
 for phase in connections ready; do
     RONDO_SHM_MODE=socket RONDO_FAULT=rank=0,phase=$phase,act=kill \
         init_test "kill_init_socket_$phase" 3 --victim 0

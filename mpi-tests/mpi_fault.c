@@ -24,6 +24,7 @@ static struct {
     long most;         /* most elements of a call */
     int signal;        /* SIGKILL or SIGSTOP */
     int mid, init, shrink, forever;
+    int no_limit, polled; /* how --init creates */
     uint64_t seed;
 } o = { .victim = -1, .after = 50, .seed = 1, .most = 900000 };
 
@@ -254,6 +255,20 @@ static void run_watch(void)
     free(out);
 }
 
+static rondo_status create(rondo_comm **comm)
+{
+    rondo_config config = RONDO_CONFIG_INIT;
+    rondo_status status, error = RONDO_IN_PROGRESS;
+    config.init_timeout_ms = o.no_limit ? 0 : RONDO_CONFIG_DEFAULT;
+    config.blocking = !o.polled;
+    status = rondo_comm_create(MPI_COMM_WORLD, &config, comm);
+    while (status == RONDO_IN_PROGRESS && error == RONDO_IN_PROGRESS) {
+        TEST_MUST(rondo_comm_async_error(*comm, &error), *comm);
+        usleep(100);
+    }
+    return status == RONDO_IN_PROGRESS ? error : status;
+}
+
 /* Create and destroy communicators until a creation fails because the victim died in it. */
 static void run_init(void)
 {
@@ -267,7 +282,7 @@ static void run_init(void)
         double start = test_now(), took;
         const char *what = "creation";
         test_watchdog(30);
-        status = rondo_comm_create(MPI_COMM_WORLD, NULL, &comm);
+        status = create(&comm);
         if (status == RONDO_SUCCESS) {
             what = "first call";
             test_check(sum(comm, 60, in, out, total_of_ranks(-1), &status), "wrong sum");
@@ -307,6 +322,8 @@ static int usage(void)
         "  --delay US     that moment in microseconds (default: random)\n"
         "  --shrink       survivors create a communicator without the victim and use it\n"
         "  --init         fault during creations instead of calls\n"
+        "  --no-limit     with --init: ranks may come as late as they like (config.init_timeout_ms 0)\n"
+        "  --polled       with --init: creations do not block, and MPI_THREAD_MULTIPLE\n"
         "  --victim RANK  with --init: this rank dies by RONDO_FAULT\n"
         "  --forever      make calls until the program is ended from outside\n"
         "  --watch S      make calls for S seconds; each rank prints how they went and when they failed\n"
@@ -324,7 +341,8 @@ static int parse(int argc, char **argv)
                                           { "shrink", 0, NULL, 'r' },  { "init", 0, NULL, 'i' },
                                           { "forever", 0, NULL, 'f' }, { "seed", 1, NULL, 'e' },
                                           { "watch", 1, NULL, 'w' },   { "most", 1, NULL, 'n' },
-                                          { "until", 1, NULL, 'u' },   { NULL, 0, NULL, 0 } };
+                                          { "until", 1, NULL, 'u' },   { "no-limit", 0, NULL, 'l' },
+                                          { "polled", 0, NULL, 'p' },  { NULL, 0, NULL, 0 } };
     int opt, ok = 1;
     long seed = 1;
     o.delay_us = -1;
@@ -348,6 +366,8 @@ static int parse(int argc, char **argv)
         case 'w': ok &= test_parse_long(optarg, 1, 100000, &o.watch); break;
         case 'n': ok &= test_parse_long(optarg, 1, 900000, &o.most); break;
         case 'u': o.until = optarg; break;
+        case 'l': o.no_limit = 1; break;
+        case 'p': o.polled = 1; break;
         case 'm': o.mid = 1; break;
         case 'r': o.shrink = 1; break;
         case 'i': o.init = 1; break;
@@ -368,7 +388,7 @@ int main(int argc, char **argv)
     if (!parse(argc, argv)) {
         return usage();
     }
-    test_init("mpi_fault", MPI_THREAD_SINGLE);
+    test_init("mpi_fault", o.polled ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE);
     test.what = o.init ? "creating communicators" : "all_reduce";
     if (o.victim >= test.nranks) {
         test_die("there is no rank %ld", o.victim);

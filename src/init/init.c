@@ -164,6 +164,16 @@ static int is_late(const struct rondo_init *init)
     return init->deadline_ns != 0 && rondo_now_ns() > init->deadline_ns + more;
 }
 
+/* Without a limit ranks may come as late as they like. Once all have come they only wait for each other, so
+ * that RONDO_INIT_TIMEOUT finds one that has died on another host. */
+static void limit_when_met(struct rondo_init *init)
+{
+    int64_t timeout = rondo_params()->init_timeout;
+    if (init->deadline_ns == 0 && timeout > 0 && init->bootstrap->met && !init->bootstrap->overlaps) {
+        init->deadline_ns = rondo_now_ns() + timeout;
+    }
+}
+
 static rondo_status step_phase(struct rondo_init *init, const struct rondo_phase *phase)
 {
     rondo_status status;
@@ -209,6 +219,7 @@ static rondo_status init_step(struct rondo_init *init)
         if (status == RONDO_SUCCESS && phase->finish != NULL) {
             status = phase->finish(init);
         }
+        limit_when_met(init);
         init->took_ns[init->phase] = rondo_now_ns() - init->phase_ns;
         init->phase_ns += init->took_ns[init->phase];
         init->phase = ctx->job.nranks == 0 ? rondo_num_phases : init->phase + 1;
