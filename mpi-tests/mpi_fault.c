@@ -25,6 +25,7 @@ static struct {
     int signal;        /* SIGKILL or SIGSTOP */
     int mid, init, shrink, forever;
     int no_limit, polled; /* how --init creates */
+    unsigned linger;      /* seconds */
     uint64_t seed;
 } o = { .victim = -1, .after = 50, .seed = 1, .most = 900000 };
 
@@ -294,13 +295,15 @@ static void run_init(void)
         }
         took = test_now() - start;
         if (status != RONDO_SUCCESS) {
-            test_say("survivor %d: %s after %.0f ms in %s, %s: %s", test.rank, rondo_status_string(status),
-                     1e3 * took, what, names_victim(rondo_last_error(comm)) ? "named" : "not named",
-                     rondo_last_error(comm));
+            test_say("survivor %d: %s after %.0f ms in %s %ld, %s: %s", test.rank,
+                     rondo_status_string(status), 1e3 * took, what, i,
+                     names_victim(rondo_last_error(comm)) ? "named" : "not named", rondo_last_error(comm));
             test_check(took < 2 * LIMIT, "%.1f s until the error", took);
             if (comm != NULL) {
                 rondo_comm_abort(comm);
             }
+            fflush(stdout);
+            sleep(o.linger);
             leave();
         }
     }
@@ -324,6 +327,7 @@ static int usage(void)
         "  --init         fault during creations instead of calls\n"
         "  --no-limit     with --init: ranks may come as late as they like (config.init_timeout_ms 0)\n"
         "  --polled       with --init: creations do not block, and MPI_THREAD_MULTIPLE\n"
+        "  --linger S     with --init: survivors stay for S seconds, so that their exit is no further fault\n"
         "  --victim RANK  with --init: this rank dies by RONDO_FAULT\n"
         "  --forever      make calls until the program is ended from outside\n"
         "  --watch S      make calls for S seconds; each rank prints how they went and when they failed\n"
@@ -335,14 +339,14 @@ static int usage(void)
 
 static int parse(int argc, char **argv)
 {
-    static const struct option rows[] = { { "kill", 1, NULL, 'k' },    { "stop", 1, NULL, 's' },
-                                          { "victim", 1, NULL, 'v' },  { "after", 1, NULL, 'a' },
-                                          { "mid", 0, NULL, 'm' },     { "delay", 1, NULL, 'd' },
-                                          { "shrink", 0, NULL, 'r' },  { "init", 0, NULL, 'i' },
-                                          { "forever", 0, NULL, 'f' }, { "seed", 1, NULL, 'e' },
-                                          { "watch", 1, NULL, 'w' },   { "most", 1, NULL, 'n' },
-                                          { "until", 1, NULL, 'u' },   { "no-limit", 0, NULL, 'l' },
-                                          { "polled", 0, NULL, 'p' },  { NULL, 0, NULL, 0 } };
+    static const struct option rows[] = {
+        { "kill", 1, NULL, 'k' },   { "stop", 1, NULL, 's' },     { "victim", 1, NULL, 'v' },
+        { "after", 1, NULL, 'a' },  { "mid", 0, NULL, 'm' },      { "delay", 1, NULL, 'd' },
+        { "shrink", 0, NULL, 'r' }, { "init", 0, NULL, 'i' },     { "forever", 0, NULL, 'f' },
+        { "seed", 1, NULL, 'e' },   { "watch", 1, NULL, 'w' },    { "most", 1, NULL, 'n' },
+        { "until", 1, NULL, 'u' },  { "no-limit", 0, NULL, 'l' }, { "polled", 0, NULL, 'p' },
+        { "linger", 1, NULL, 'g' }, { NULL, 0, NULL, 0 }
+    };
     int opt, ok = 1;
     long seed = 1;
     o.delay_us = -1;
@@ -368,6 +372,7 @@ static int parse(int argc, char **argv)
         case 'u': o.until = optarg; break;
         case 'l': o.no_limit = 1; break;
         case 'p': o.polled = 1; break;
+        case 'g': o.linger = (unsigned)atoi(optarg); break;
         case 'm': o.mid = 1; break;
         case 'r': o.shrink = 1; break;
         case 'i': o.init = 1; break;

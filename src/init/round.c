@@ -60,9 +60,12 @@ static rondo_status start_texts(struct rondo_init *init)
 static rondo_status test_or_hear(struct rondo_init *init)
 {
     rondo_status status = init->bootstrap->ops->test(init->bootstrap);
-    if (status != RONDO_IN_PROGRESS || init->ctx->wiring.control == NULL ||
+    if (status == RONDO_SUCCESS || init->ctx->wiring.control == NULL ||
         !rondo_control_aborted(init->ctx->wiring.control)) {
         return status;
+    }
+    if (status != RONDO_IN_PROGRESS) { /* perhaps that rank's exit: its reason came first */
+        return rondo_init_in_progress(init->ctx);
     }
     if (init->ended_ns == 0) {
         init->ended_ns = rondo_now_ns();

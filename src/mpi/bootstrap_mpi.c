@@ -30,7 +30,7 @@
 #define MS INT64_C(1000000)
 /* Between looks for letters and deaths; how long rank 0 collects answers, another rank waits for its last
  * word, and a rank that ends tries to deliver its own. */
-static const int64_t LOOK_NS = 10 * MS, COLLECT_NS = 1000 * MS, ANSWER_NS = 5000 * MS, DELIVER_NS = 200 * MS;
+static const int64_t LOOK_NS = 10 * MS, COLLECT_NS = 1000 * MS, ANSWER_NS = 5000 * MS, DELIVER_NS = 1000 * MS;
 
 /* A thread that makes a communicator of the same ranks. */
 struct helper {
@@ -75,7 +75,8 @@ static struct {
     int keyval; /* of the attribute that counts the creations on a communicator */
     struct mpi_bootstrap *graves;
     int ngraves;
-    int idle_one_thread; /* the idle hook may call MPI from MPI's main thread only */
+    int idle_one_thread;      /* the idle hook may call MPI from MPI's main thread only */
+    struct rondo_watch known; /* processes of this node that have greeted, by rank of MPI_COMM_WORLD */
 } process = { .lock = PTHREAD_MUTEX_INITIALIZER, .keyval = MPI_KEYVAL_INVALID };
 
 static struct mpi_bootstrap *self_of(struct rondo_bootstrap *b) { return (struct mpi_bootstrap *)b; }
@@ -399,14 +400,64 @@ static rondo_status own_end(struct mpi_bootstrap *self)
     return RONDO_SUCCESS;
 }
 
+/* ---- the processes of this node ---- */
+
+/* @return the rank that a rank of `from` has in `into`, or MPI_UNDEFINED. */
+static int rank_translate(MPI_Comm from, int rank, MPI_Comm into)
+{
+    MPI_Group groups[2];
+    int to = MPI_UNDEFINED;
+    PMPI_Comm_group(from, &groups[0]);
+    PMPI_Comm_group(into, &groups[1]);
+    PMPI_Group_translate_ranks(groups[0], 1, &rank, groups[1], &to);
+    PMPI_Group_free(&groups[1]);
+    PMPI_Group_free(&groups[0]);
+    return to;
+}
+
+/* Remember who greeted: a later creation watches them before they greet again. */
+static rondo_status known_add(struct mpi_bootstrap *self)
+{
+    rondo_status status = RONDO_SUCCESS;
+    pthread_mutex_lock(&process.lock);
+    for (int i = 0; i < self->watch.n && status == RONDO_SUCCESS; i++) {
+        struct rondo_watched watched = self->watch.process[i];
+        watched.rank = rank_translate(self->user, watched.rank, MPI_COMM_WORLD);
+        if (watched.rank != MPI_UNDEFINED && !rondo_watch_sees(&process.known, watched.rank)) {
+            status = rondo_watch_add(&process.known, &watched);
+        }
+    }
+    pthread_mutex_unlock(&process.lock);
+    return status;
+}
+
+static rondo_status known_watch(struct mpi_bootstrap *self)
+{
+    rondo_status status = RONDO_SUCCESS;
+    pthread_mutex_lock(&process.lock);
+    for (int i = 0; i < process.known.n && status == RONDO_SUCCESS; i++) {
+        struct rondo_watched watched = process.known.process[i];
+        watched.rank = rank_translate(MPI_COMM_WORLD, watched.rank, self->user);
+        if (watched.rank != MPI_UNDEFINED) {
+            status = rondo_watch_add(&self->watch, &watched);
+        }
+    }
+    pthread_mutex_unlock(&process.lock);
+    return status;
+}
+
 /* ---- the end of a round ---- */
 
 static rondo_status hello_end(struct mpi_bootstrap *self)
 {
     const struct rondo_hello *hello = (const struct rondo_hello *)self->got;
     rondo_status status = rondo_hello_check(hello, self->base.nranks);
+    rondo_watch_close(&self->watch);
     if (status == RONDO_SUCCESS) {
         status = rondo_watch_open(&self->watch, hello, self->base.nranks, self->base.rank);
+    }
+    if (status == RONDO_SUCCESS) {
+        status = known_add(self);
     }
     self->base.met = 1;
     if (status == RONDO_SUCCESS && self->base.overlaps) {
@@ -517,9 +568,9 @@ static rondo_status missing_find(struct mpi_bootstrap *self)
         if (waited < ANSWER_NS) {
             return RONDO_IN_PROGRESS;
         }
-        /* Rank 0 has neither answered nor left a word. If its process runs, it is only slow. */
+        /* Rank 0 has left no word. If it has asked, or had come and its process runs, it is only slow. */
         self->listed = 1;
-        self->n = !rondo_watch_sees(&self->watch, 0);
+        self->n = !self->mail.queried && !(self->base.met && rondo_watch_sees(&self->watch, 0));
         self->missing[0] = 0;
     }
     return RONDO_SUCCESS;
@@ -625,6 +676,7 @@ static rondo_status open_call(struct mpi_bootstrap *self)
     MPI_CALL(self, rondo_mail_open(&self->mail, self->user, attempt_count(self)),
              "a message about a failure");
     self->open = 1;
+    RONDO_TRY(known_watch(self));
     self->mail.begun = 1;
     RONDO_TRY(gather_call(self));
     if (self->base.overlaps && !self->can_help) {
@@ -765,19 +817,6 @@ static rondo_status comm_check(MPI_Comm comm)
     return RONDO_SUCCESS;
 }
 
-/* @return the world rank of the communicator's rank 0; -1: it is not in the world (spawned). */
-static int root_world_rank(MPI_Comm comm)
-{
-    MPI_Group group, world;
-    int zero = 0, root = MPI_UNDEFINED;
-    PMPI_Comm_group(comm, &group);
-    PMPI_Comm_group(MPI_COMM_WORLD, &world);
-    PMPI_Group_translate_ranks(group, 1, &zero, world, &root);
-    PMPI_Group_free(&world);
-    PMPI_Group_free(&group);
-    return root == MPI_UNDEFINED ? -1 : root;
-}
-
 static const struct rondo_bootstrap_ops mpi_ops = {
     .name = "mpi",
     .open_start = mpi_open_start,
@@ -800,7 +839,8 @@ rondo_status rondo_bootstrap_mpi(MPI_Comm comm, struct rondo_bootstrap **b)
     self->base.ops = &mpi_ops;
     PMPI_Comm_rank(comm, &self->base.rank);
     PMPI_Comm_size(comm, &self->base.nranks);
-    self->base.root_world_rank = root_world_rank(comm);
+    int root = rank_translate(comm, 0, MPI_COMM_WORLD);
+    self->base.root_world_rank = root == MPI_UNDEFINED ? -1 : root; /* -1: not in the world (spawned) */
     self->user = self->carry = comm;
     self->own = MPI_COMM_NULL;
     self->can_help = level == MPI_THREAD_MULTIPLE;

@@ -49,6 +49,7 @@ static void letter_read(struct rondo_mail *mail, int from)
         return;
     }
     mail->told = 1;
+    mail->queried |= letter->kind == RONDO_MAIL_QUERY;
     mail->told_begun = letter->begun > mail->told_begun ? letter->begun : mail->told_begun;
     if (letter->kind == RONDO_MAIL_LAST && mail->last.kind == 0) {
         mail->last = *letter;

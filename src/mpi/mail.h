@@ -34,6 +34,7 @@ struct rondo_mail {
     int rank, nranks;
     int tag, attempt;
     int begun;      /* rounds begun, for letters */
+    int queried;    /* rank 0 has asked: it is here */
     int told;       /* another rank's deadline has passed, or it has failed */
     int told_begun; /* the most rounds that a rank that told so had begun */
     uint8_t *here;  /* on rank 0: which ranks answered */

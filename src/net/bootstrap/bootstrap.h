@@ -37,8 +37,8 @@ struct rondo_bootstrap_ops {
     /* May the calling thread start and test rounds? (An MPI initialised for one thread allows only that one.)
      * NULL: any thread may. */
     int (*may_step)(struct rondo_bootstrap *b);
-    /* End creation and free b; waits 200 ms at most. ok 0: creation failed with b->ended and this thread's
-     * sentence, which the other ranks may not know yet. Requests that are still under way cannot be
+    /* End creation and free b; waits about a second at most. ok 0: creation failed with b->ended and this
+     * thread's sentence, which the other ranks may not know yet. Requests that are still under way cannot be
      * cancelled: they keep their buffers until the process exits. */
     void (*close)(struct rondo_bootstrap *b, int ok);
 };

@@ -6,35 +6,34 @@
 #include "base/array.h"
 #include "base/mem.h"
 #include "base/param.h"
-#include "base/process.h"
 #include "base/wait.h"
 
 #define LOOK_NS (100 * INT64_C(1000000))
 #define LATE_NS (10 * INT64_C(1000000))
-#define GRACE_NS (300 * INT64_C(1000000))
+/* For the last records, or the last word, of a process that has ended. */
+#define GRACE_NS (1000 * INT64_C(1000000))
 
-struct rondo_watched {
-    int rank, pid;
-    uint64_t start;
-    enum rondo_process_state state;
-    int64_t since_ns; /* when it was first found in this state */
-    char host[RONDO_HOST_LEN];
-};
+rondo_status rondo_watch_add(struct rondo_watch *watch, const struct rondo_watched *process)
+{
+    RONDO_TRY(RONDO_ARRAY_GROW(watch->process, watch->n, watch->capacity, "the processes of this node"));
+    watch->process[watch->n] = *process;
+    watch->process[watch->n].state = RONDO_PROCESS_RUNS;
+    watch->process[watch->n++].since_ns = 0;
+    return RONDO_SUCCESS;
+}
 
 rondo_status rondo_watch_open(struct rondo_watch *watch, const struct rondo_hello *hello, int nranks,
                               int self)
 {
     const struct rondo_hello *mine = &hello[self];
-    int capacity = 0;
     for (int r = 0; r < nranks && mine->pidns != 0; r++) {
         if (hello[r].host_hash != mine->host_hash || hello[r].pidns != mine->pidns || hello[r].pid <= 0 ||
             hello[r].pid == mine->pid) {
             continue;
         }
-        RONDO_TRY(RONDO_ARRAY_GROW(watch->process, watch->n, capacity, "the processes of this node"));
-        struct rondo_watched *process = &watch->process[watch->n++];
-        *process = (struct rondo_watched){ .rank = r, .pid = hello[r].pid, .start = hello[r].start };
-        memcpy(process->host, hello[r].host, sizeof(process->host) - 1);
+        struct rondo_watched process = { .rank = r, .pid = hello[r].pid, .start = hello[r].start };
+        memcpy(process.host, hello[r].host, sizeof(process.host) - 1);
+        RONDO_TRY(rondo_watch_add(watch, &process));
     }
     return RONDO_SUCCESS;
 }
