@@ -25,6 +25,7 @@
 #include "base/mem.h"
 #include "base/thread.h"
 #include "base/wait.h"
+#include "mpi/comm_mpi.h"
 #include "mpi/mail.h"
 
 #define MS INT64_C(1000000)
@@ -108,34 +109,6 @@ static rondo_status mpi_fail(struct mpi_bootstrap *self, int rc, const char *cal
     } while (0)
 #define MPI_TRY(self, call, ...) MPI_CALL(self, P##call(__VA_ARGS__), #call)
 
-/*
- * MPI reports errors to the handler of the program's communicator, or, while it makes one, of MPI_COMM_WORLD
- * or MPI_COMM_SELF (MPICH, out of communicators), which by default aborts the program. Rondo wants them back
- * as codes, so it replaces these handlers during each call. While a helper runs, its handlers are in place.
- */
-struct guard {
-    MPI_Comm comm[3];
-    MPI_Errhandler saved[3];
-    int n;
-};
-
-static void guard_enter(struct guard *guard, MPI_Comm user, int n)
-{
-    *guard = (struct guard){ .comm = { user, MPI_COMM_WORLD, MPI_COMM_SELF }, .n = n };
-    for (int i = 0; i < guard->n; i++) {
-        PMPI_Comm_get_errhandler(guard->comm[i], &guard->saved[i]);
-        PMPI_Comm_set_errhandler(guard->comm[i], MPI_ERRORS_RETURN);
-    }
-}
-
-static void guard_leave(struct guard *guard)
-{
-    for (int i = guard->n - 1; i >= 0; i--) { /* in reverse: the program's may be one of the others */
-        PMPI_Comm_set_errhandler(guard->comm[i], guard->saved[i]);
-        PMPI_Errhandler_free(&guard->saved[i]);
-    }
-}
-
 static int mpi_finalized(void)
 {
     int finalized = 0;
@@ -183,11 +156,11 @@ static rondo_status blame(struct mpi_bootstrap *self)
 /* Call a function that calls MPI, with MPI's errors returned as codes. */
 static rondo_status guard_call(struct mpi_bootstrap *self, rondo_status (*call)(struct mpi_bootstrap *self))
 {
-    struct guard guard;
+    struct rondo_mpi_guard guard;
     int makes_own = self->base.overlaps && self->round <= ROUND_OWN;
-    guard_enter(&guard, self->user, is_helped(self) ? 0 : makes_own ? 3 : 1);
+    rondo_mpi_guard_enter(&guard, self->user, is_helped(self) ? 0 : makes_own ? 3 : 1);
     rondo_status status = call(self);
-    guard_leave(&guard);
+    rondo_mpi_guard_leave(&guard);
     return status;
 }
 
@@ -316,47 +289,13 @@ static rondo_status mpi_exchange_start(struct rondo_bootstrap *b, int n, const i
 
 /* ---- a communicator of its own ---- */
 
-/* Join the communicators of two blocks of ranks, of which `other` is the first rank of the other one. */
-static int blocks_join(MPI_Comm from, int other, int is_second, int tag, MPI_Comm *block)
-{
-    MPI_Comm both, merged;
-    int rc = PMPI_Intercomm_create(*block, 0, from, other, tag, &both);
-    if (rc != MPI_SUCCESS) {
-        return rc;
-    }
-    rc = PMPI_Intercomm_merge(both, is_second, &merged);
-    PMPI_Comm_free(&both);
-    if (rc == MPI_SUCCESS && *block != MPI_COMM_SELF) {
-        PMPI_Comm_free(block);
-    }
-    *block = rc == MPI_SUCCESS ? merged : *block;
-    return rc;
-}
-
-/* Blocks of 1, 2, 4 .. ranks join, so that only messages with this tag travel on the program's communicator.
- * (MPI_Comm_create_group of Open MPI 4.1 copies attributes.) */
-static int comm_build(MPI_Comm from, int tag, MPI_Comm *made)
-{
-    int rank, n, rc = MPI_SUCCESS;
-    PMPI_Comm_rank(from, &rank);
-    PMPI_Comm_size(from, &n);
-    *made = MPI_COMM_SELF;
-    for (int width = 1; width < n && rc == MPI_SUCCESS; width *= 2) {
-        int first = rank / (2 * width) * 2 * width, second = first + width;
-        if (second < n) {
-            rc = blocks_join(from, rank < second ? second : first, rank >= second, tag, made);
-        }
-    }
-    return rc;
-}
-
 static void *helper_main(void *arg)
 {
     struct helper *helper = arg;
-    struct guard guard;
-    guard_enter(&guard, helper->from, 3);
-    helper->rc = comm_build(helper->from, helper->tag, &helper->made);
-    guard_leave(&guard);
+    struct rondo_mpi_guard guard;
+    rondo_mpi_guard_enter(&guard, helper->from, 3);
+    helper->rc = rondo_mpi_comm_build(helper->from, helper->tag, &helper->made);
+    rondo_mpi_guard_leave(&guard);
     __atomic_store_n(&helper->running, 0, __ATOMIC_RELEASE);
     return NULL;
 }
@@ -402,19 +341,6 @@ static rondo_status own_end(struct mpi_bootstrap *self)
 
 /* ---- the processes of this node ---- */
 
-/* @return the rank that a rank of `from` has in `into`, or MPI_UNDEFINED. */
-static int rank_translate(MPI_Comm from, int rank, MPI_Comm into)
-{
-    MPI_Group groups[2];
-    int to = MPI_UNDEFINED;
-    PMPI_Comm_group(from, &groups[0]);
-    PMPI_Comm_group(into, &groups[1]);
-    PMPI_Group_translate_ranks(groups[0], 1, &rank, groups[1], &to);
-    PMPI_Group_free(&groups[1]);
-    PMPI_Group_free(&groups[0]);
-    return to;
-}
-
 /* Remember who greeted: a later creation watches them before they greet again. */
 static rondo_status known_add(struct mpi_bootstrap *self)
 {
@@ -422,7 +348,7 @@ static rondo_status known_add(struct mpi_bootstrap *self)
     pthread_mutex_lock(&process.lock);
     for (int i = 0; i < self->watch.n && status == RONDO_SUCCESS; i++) {
         struct rondo_watched watched = self->watch.process[i];
-        watched.rank = rank_translate(self->user, watched.rank, MPI_COMM_WORLD);
+        watched.rank = rondo_mpi_rank_translate(self->user, watched.rank, MPI_COMM_WORLD);
         if (watched.rank != MPI_UNDEFINED && !rondo_watch_sees(&process.known, watched.rank)) {
             status = rondo_watch_add(&process.known, &watched);
         }
@@ -437,7 +363,7 @@ static rondo_status known_watch(struct mpi_bootstrap *self)
     pthread_mutex_lock(&process.lock);
     for (int i = 0; i < process.known.n && status == RONDO_SUCCESS; i++) {
         struct rondo_watched watched = process.known.process[i];
-        watched.rank = rank_translate(MPI_COMM_WORLD, watched.rank, self->user);
+        watched.rank = rondo_mpi_rank_translate(MPI_COMM_WORLD, watched.rank, self->user);
         if (watched.rank != MPI_UNDEFINED) {
             status = rondo_watch_add(&self->watch, &watched);
         }
@@ -839,7 +765,7 @@ rondo_status rondo_bootstrap_mpi(MPI_Comm comm, struct rondo_bootstrap **b)
     self->base.ops = &mpi_ops;
     PMPI_Comm_rank(comm, &self->base.rank);
     PMPI_Comm_size(comm, &self->base.nranks);
-    int root = rank_translate(comm, 0, MPI_COMM_WORLD);
+    int root = rondo_mpi_rank_translate(comm, 0, MPI_COMM_WORLD);
     self->base.root_world_rank = root == MPI_UNDEFINED ? -1 : root; /* -1: not in the world (spawned) */
     self->user = self->carry = comm;
     self->own = MPI_COMM_NULL;

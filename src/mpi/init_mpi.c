@@ -1,5 +1,4 @@
-/* rondo_comm_create, for MPI programs; built once per MPI. Besides bootstrap_mpi.c no other file of the
- * library calls MPI. */
+/* rondo_comm_create, for MPI programs; built once per MPI. Only the files of this folder call MPI. */
 #include "mpi/rondo_mpi.h"
 
 #include <pthread.h>
