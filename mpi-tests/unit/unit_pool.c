@@ -144,6 +144,12 @@ static void a_name_of_a_closed_part_is_refused(void **state)
     }
     rondo_shm_close(&part);
     assert_int_equal(rondo_shm_open(&opened, &name), RONDO_REMOTE_ERROR);
+    part = take(8 * KIB, 0); /* in the same place */
+    assert_int_equal(part.name.offset, name.offset);
+    assert_int_equal(rondo_shm_open(&opened, &name), RONDO_REMOTE_ERROR);
+    assert_int_equal(rondo_shm_open(&opened, &part.name), RONDO_SUCCESS);
+    rondo_shm_close(&opened);
+    rondo_shm_close(&part);
     rondo_shm_close(&stays);
     assert_int_equal(rondo_shm_open(&opened, &name), RONDO_SYSTEM_ERROR); /* the segment has ended */
     nothing_is_left();

@@ -21,7 +21,8 @@ enum {
 };
 
 /* Begins a segment. After its page come the counts: one word a page of the segment, which says for the first
- * page of a part how many have the part open. */
+ * page of a part how many have the part open (low 32 bits) and which part it is, by a number that grows. A
+ * late opener, whose part has gone, does not get the part that has its place now. */
 struct head {
     uint32_t magic, version;
     uint64_t bytes;
@@ -29,6 +30,7 @@ struct head {
 
 struct extent {
     size_t at, bytes;
+    int reserved; /* all its pages */
 };
 
 struct extents {
@@ -85,21 +87,24 @@ static void watch_forks(void) { pthread_atfork(pool_before, pool_parent, pool_ch
 
 /* ---- counts ---- */
 
-static _Atomic uint32_t *count_of(const struct rondo_pool_segment *s, size_t at)
+static _Atomic uint64_t *count_of(const struct rondo_pool_segment *s, size_t at)
 {
-    return (_Atomic uint32_t *)(void *)(s->shm.base + page_size()) + at / page_size();
+    return (_Atomic uint64_t *)(void *)(s->shm.base + page_size()) + at / page_size();
 }
+
+static uint32_t nopen(uint64_t count) { return (uint32_t)count; }
+static uint32_t life_of(uint64_t count) { return (uint32_t)(count >> 32); }
 
 static size_t counts_end(size_t segment_bytes)
 {
     size_t page = page_size();
-    return page + rondo_round_up(segment_bytes / page * sizeof(uint32_t), page);
+    return page + rondo_round_up(segment_bytes / page * sizeof(uint64_t), page);
 }
 
 /* Reserve the count of a part that begins there. */
 static rondo_status count_reserve(struct rondo_pool_segment *s, size_t at)
 {
-    size_t page = page_size(), need = rondo_round_up(page + (at / page + 1) * sizeof(uint32_t), page);
+    size_t page = page_size(), need = rondo_round_up(page + (at / page + 1) * sizeof(uint64_t), page);
     if (need > s->counted) {
         RONDO_TRY(rondo_shm_reserve(&s->shm, s->counted, need - s->counted));
         s->counted = need;
@@ -161,7 +166,7 @@ static void give(struct rondo_pool_segment *s, struct extent e)
 /* A part that nobody has open: keep its pages for the next part of this size, if there are few. */
 static void release(struct rondo_pool_segment *s, struct extent e)
 {
-    if (e.bytes <= KEEP_PART && kept_bytes + e.bytes <= KEEP_BYTES &&
+    if (e.reserved && e.bytes <= KEEP_PART && kept_bytes + e.bytes <= KEEP_BYTES &&
         extent_add(&s->kept, s->kept.n, e, "the free parts of shared memory") == RONDO_SUCCESS) {
         kept_bytes += e.bytes;
     } else {
@@ -174,7 +179,7 @@ static void sweep(struct rondo_pool_segment *s)
 {
     for (int i = s->waits.n - 1; i >= 0; i--) {
         struct extent e = s->waits.extent[i];
-        if (atomic_load_explicit(count_of(s, e.at), memory_order_acquire) == 0) {
+        if (nopen(atomic_load_explicit(count_of(s, e.at), memory_order_acquire)) == 0) {
             s->waits.extent[i] = s->waits.extent[--s->waits.n];
             release(s, e);
         }
@@ -228,7 +233,7 @@ static rondo_status segment_fill(struct rondo_pool_segment *s)
     s->counted = page_size();
     RONDO_TRY(rondo_shm_reserve(&s->shm, 0, s->counted));
     memcpy(s->shm.base, &head, sizeof(head));
-    return extent_add(&s->free, 0, (struct extent){ begin, s->shm.size - begin },
+    return extent_add(&s->free, 0, (struct extent){ begin, s->shm.size - begin, 0 },
                       "the free parts of shared memory");
 }
 
@@ -240,7 +245,7 @@ static size_t clamp(size_t bytes, size_t least, size_t most)
 static rondo_status segment_new(size_t bytes, struct rondo_pool_segment **made)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    size_t need = bytes + bytes / 512 + 4 * page_size(); /* a count for each page is less */
+    size_t need = bytes + bytes / 256 + 4 * page_size(); /* a count for each page is less */
     size_t want = rondo_max_size(need, clamp(own_bytes, LEAST_SEGMENT, MOST_GROWTH));
     struct rondo_pool_segment *s;
     rondo_status status;
@@ -326,7 +331,7 @@ static rondo_status find(size_t bytes, size_t reserved, enum rondo_shm_use use,
         status = rondo_shm_reserve(&s->shm, *at, reserved);
     }
     if (status != RONDO_SUCCESS) {
-        give(s, (struct extent){ *at, bytes });
+        give(s, (struct extent){ *at, bytes, 0 });
         if (s->parts == 0) {
             segment_end(s);
         }
@@ -353,6 +358,7 @@ static void part_fill(struct rondo_shm *part, struct rondo_pool_segment *s, size
                                 .use = s->shm.use,
                                 .name = s->shm.name,
                                 .pool = s };
+    part->name.life = life_of(atomic_load_explicit(count_of(s, at), memory_order_relaxed));
     part->name.offset = at;
     part->name.bytes = bytes;
     s->parts++;
@@ -389,12 +395,15 @@ rondo_status rondo_pool_take(struct rondo_shm *part, size_t size, size_t reserve
     if (status == RONDO_SUCCESS && mode == RONDO_SHM_MODE_SOCKET) {
         status = serve(s);
         if (status != RONDO_SUCCESS) {
-            give(s, (struct extent){ at, bytes });
+            give(s, (struct extent){ at, bytes, 0 });
         }
     }
     if (status == RONDO_SUCCESS) {
-        atomic_store_explicit(count_of(s, at), 1, memory_order_release);
+        _Atomic uint64_t *count = count_of(s, at);
+        uint64_t life = life_of(atomic_load_explicit(count, memory_order_relaxed)) + UINT64_C(1);
+        atomic_store_explicit(count, life << 32 | 1, memory_order_release);
         part_fill(part, s, at, bytes);
+        part->reserved = rondo_round_up(reserved, page_size()) == bytes;
     }
     pthread_mutex_unlock(&lock);
     return status;
@@ -438,14 +447,16 @@ static rondo_status map(const struct rondo_shm_name *name, struct rondo_pool_seg
 
 /* Count this process among those that have the part open. It must be open at all, or it may become another
  * part. */
-static int count_up(struct rondo_pool_segment *s, size_t at)
+static int count_up(struct rondo_pool_segment *s, size_t at, uint32_t life)
 {
-    _Atomic uint32_t *count = count_of(s, at);
-    uint32_t now = atomic_load_explicit(count, memory_order_relaxed);
-    while (now != 0 && !atomic_compare_exchange_weak_explicit(count, &now, now + 1, memory_order_acq_rel,
-                                                              memory_order_relaxed)) {
-    }
-    return now != 0;
+    _Atomic uint64_t *count = count_of(s, at);
+    uint64_t now = atomic_load_explicit(count, memory_order_relaxed);
+    int same;
+    do {
+        same = nopen(now) != 0 && life_of(now) == life;
+    } while (same && !atomic_compare_exchange_weak_explicit(count, &now, now + 1, memory_order_acq_rel,
+                                                            memory_order_relaxed));
+    return same;
 }
 
 /* With the lock. */
@@ -455,7 +466,7 @@ static rondo_status open_in(struct rondo_pool_segment *s, const struct rondo_shm
     if (name->offset < counts_end(s->shm.size)) {
         return wrong_segment();
     }
-    if (!count_up(s, name->offset)) {
+    if (!count_up(s, name->offset, name->life)) {
         return given_back();
     }
     part_fill(part, s, name->offset, name->bytes);
@@ -516,13 +527,13 @@ void rondo_pool_unlink(struct rondo_shm *part)
 void rondo_pool_close(struct rondo_shm *part)
 {
     struct rondo_pool_segment *s = part->pool;
-    struct extent e = { part->name.offset, part->name.bytes };
+    struct extent e = { part->name.offset, part->name.bytes, part->reserved };
     if (s->inherited) {
         return;
     }
     pthread_mutex_lock(&lock);
     withdraw(part);
-    uint32_t left = atomic_fetch_sub_explicit(count_of(s, e.at), 1, memory_order_acq_rel) - 1;
+    uint32_t left = nopen(atomic_fetch_sub_explicit(count_of(s, e.at), 1, memory_order_acq_rel)) - 1;
     if (--s->parts == 0) {
         segment_end(s); /* those who have it mapped keep its memory */
     } else if (part->fd >= 0 && left == 0) {

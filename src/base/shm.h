@@ -16,6 +16,7 @@
 struct rondo_shm_name {
     int32_t mode;           /* not RONDO_SHM_MODE_AUTO */
     int32_t pid, fd;        /* memfd */
+    uint32_t life;          /* of the part: differs from that of parts that had its place before */
     uint64_t inode;         /* checked by the opener, with size and owner */
     uint64_t size;          /* of the segment */
     uint64_t offset, bytes; /* the part; 0: the whole segment */
@@ -34,6 +35,7 @@ struct rondo_shm {
     enum rondo_shm_use use; /* set by the creator */
     struct rondo_shm_name name;
     struct rondo_pool_segment *pool; /* where the part lies; NULL: a whole segment */
+    int reserved;                    /* the taker of a part: all of it was reserved at once */
 };
 
 /** Create and map @a size bytes (rounded up to pages), zeroed; nothing is reserved yet. */
