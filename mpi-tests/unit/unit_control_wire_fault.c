@@ -47,7 +47,7 @@ static int connections_of(const struct rondo_peer *peer)
 
 static int raw_connect(const struct nodes *w)
 {
-    struct timeval limit = { .tv_sec = 20 };
+    struct timeval limit = { .tv_sec = DEADLINE_NS / 1000000000 };
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_true(fd >= 0);
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
@@ -366,7 +366,7 @@ static void who_leaves_says_bye_to_whom_it_has_welcomed(void **state)
 static int raw_listen(struct rondo_peer *peer)
 {
     struct sockaddr_in addr = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-    struct timeval limit = { .tv_sec = 20 };
+    struct timeval limit = { .tv_sec = DEADLINE_NS / 1000000000 };
     socklen_t bytes = sizeof(addr);
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
@@ -442,6 +442,34 @@ static void a_caller_is_not_fooled_either(void **state)
         close(listener);
         nodes_close(&w);
     }
+}
+
+/* The only connection of rank 2's process has ended, and rank 0 calls it again before it judges that. The
+ * second call is in vain: the process has died, it has not left before it was known. */
+static void a_process_that_is_called_again_after_its_death_is_dead(void **state)
+{
+    struct nodes w;
+    struct rondo_wire_conn *conn;
+    char text[RONDO_ERROR_TEXT];
+    int rank;
+    (void)state;
+    open_two_of_three(&w);
+    int fd = raw_enter(&w);
+    rondo_wire_lock();
+    close(fd);
+    WAIT_FOR((rondo_wire_progress(), rondo_wire_conn_of(rondo_wire_process(&w.peers[0]),
+                                                        rondo_wire_process(&w.peers[2]))) == NULL);
+    int listener = raw_listen(&w.peers[2]);
+    assert_int_equal(rondo_wire_conn_to(w.control[0], 2, &conn), RONDO_SUCCESS);
+    rondo_wire_unlock(); /* judges */
+    assert_int_equal(rondo_control_state_of(w.control[0], 2), RONDO_RANK_ALIVE);
+    close(listener);
+    WAIT_FOR(rondo_control_state_of(w.control[0], 2) != RONDO_RANK_ALIVE);
+    assert_int_equal(rondo_control_state_of(w.control[0], 2), RONDO_RANK_DEAD);
+    WAIT_FOR(rondo_control_aborted(w.control[0]));
+    assert_int_equal(rondo_control_reason(w.control[0], text, &rank), RONDO_REMOTE_ERROR);
+    assert_int_equal(rank, 2);
+    nodes_close(&w);
 }
 
 static void silent_and_too_many_strangers_are_dropped(void **state)
@@ -733,6 +761,7 @@ int main(void)
         cmocka_unit_test(a_caller_is_not_fooled_either),
         cmocka_unit_test(welcomed_strangers_do_not_stay_for_ever),
         cmocka_unit_test(who_leaves_says_bye_to_whom_it_has_welcomed),
+        cmocka_unit_test(a_process_that_is_called_again_after_its_death_is_dead),
         cmocka_unit_test(silent_and_too_many_strangers_are_dropped),
         cmocka_unit_test(what_no_peer_may_send_ends_the_communicator),
         cmocka_unit_test(a_truncated_message_is_a_death),

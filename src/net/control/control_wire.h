@@ -155,6 +155,7 @@ struct rondo_wire_conn {
     enum rondo_wire_state state, ended_in;
     uint32_t events; /* for which epoll waits */
     uint8_t incoming, sending, watching, beating, silent;
+    uint8_t was_open; /* another connection with the process was open, and has ended */
     int64_t since_ns, heard_ns;
     uint64_t process; /* at the other end */
     uint64_t own;     /* process at this end; differs only in tests with several nodes in one process */

@@ -39,16 +39,19 @@ static void conn_free(struct rondo_wire_conn *conn)
     rondo_free(conn);
 }
 
-/* Is there another connection with that process? */
-static int connected(const struct rondo_wire_conn *ended)
+/* Leave the judgement to the other connections with that process: what has ended may be the only one that was
+ * open (both connected at once, or it was called again before this end was seen). @return 0: none */
+static int pass_on(const struct rondo_wire_conn *ended)
 {
-    for (const struct rondo_wire_conn *conn = rondo_wire->conns; conn; conn = conn->next) {
+    int n = 0;
+    for (struct rondo_wire_conn *conn = rondo_wire->conns; conn; conn = conn->next) {
         if (conn->process == ended->process && conn->own == ended->own &&
             !rondo_wire_is_unproved(conn->state)) {
-            return 1;
+            conn->was_open |= ended->was_open || ended->ended_in == RONDO_WIRE_OPEN;
+            n++;
         }
     }
-    return 0;
+    return n;
 }
 
 /* Handle the connections that have ended; this may end others. */
@@ -57,7 +60,7 @@ static void settle(void)
     struct rondo_wire_conn *conn;
     while (rondo_wire && (conn = rondo_wire->ended) != NULL) {
         rondo_wire->ended = conn->next;
-        if (!rondo_wire_is_unproved(conn->ended_in) && !connected(conn)) {
+        if (!rondo_wire_is_unproved(conn->ended_in) && pass_on(conn) == 0) {
             rondo_wire_lost(conn);
         }
         conn_free(conn);

@@ -199,9 +199,10 @@ void rondo_wire_lost(const struct rondo_wire_conn *conn)
 {
     int ended = conn->error == 0 || conn->error == ECONNRESET || conn->error == EPIPE ||
                 conn->error == ECONNREFUSED;
-    struct verdict verdict = { .state = !ended                              ? RONDO_RANK_SILENT
-                                        : conn->ended_in == RONDO_WIRE_OPEN ? RONDO_RANK_DEAD
-                                                                            : RONDO_RANK_GONE,
+    int known = conn->was_open || conn->ended_in == RONDO_WIRE_OPEN;
+    struct verdict verdict = { .state = !ended  ? RONDO_RANK_SILENT
+                                        : known ? RONDO_RANK_DEAD
+                                                : RONDO_RANK_GONE,
                                .error = conn->error };
     judge(conn, &verdict);
 }
