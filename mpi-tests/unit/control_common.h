@@ -13,7 +13,7 @@
 #include "net/control/control.h"
 #include "../holdings.h"
 
-static const int64_t DEADLINE_NS = 20000000000; /* of any wait: a test that reaches it has failed */
+static const int64_t DEADLINE_NS = 60000000000; /* of any wait: a test that reaches it has failed */
 
 #define WAIT_FOR(condition)                             \
     do {                                                \
@@ -27,6 +27,14 @@ static inline void pause_1ms(void)
 {
     struct timespec ms = { .tv_nsec = 1000000 };
     nanosleep(&ms, NULL);
+}
+
+/* @return the silence, in ms, for which a reason blames a rank; -1: the reason is another one. */
+static inline long silence_in(const char *text)
+{
+    static const char words[] = "is unresponsive: no heartbeat for ";
+    const char *at = strstr(text, words);
+    return at ? strtol(at + sizeof(words) - 1, NULL, 10) : -1;
 }
 
 static inline void describe(const struct rondo_call *call, char *text, size_t bytes)

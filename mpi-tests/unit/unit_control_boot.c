@@ -45,11 +45,14 @@ static const char *gather_once(struct rondo_bootstrap *b, int round, size_t byte
 {
     uint8_t *mine = malloc(bytes + 1), *all = calloc(1, bytes * (size_t)b->nranks + 1);
     const char *problem = NULL;
+    rondo_status status;
     for (size_t i = 0; i < bytes; i++) {
         mine[i] = expected_byte(b->rank, 0, round, i);
     }
-    if (b->ops->allgather_start(b, mine, all, bytes) != RONDO_SUCCESS || finish(b, 0) != RONDO_SUCCESS) {
-        problem = "allgather failed";
+    status = b->ops->allgather_start(b, mine, all, bytes);
+    status = status == RONDO_SUCCESS ? finish(b, 0) : status;
+    if (status != RONDO_SUCCESS) {
+        problem = status == RONDO_IN_PROGRESS ? "allgather does not end" : "allgather failed";
     }
     for (int r = 0; r < b->nranks && !problem; r++) {
         for (size_t i = 0; i < bytes; i++) {
@@ -245,7 +248,7 @@ static void *gather_with_deadline(void *arg)
     struct member *m = arg;
     struct rondo_bootstrap *b = member_open(m);
     uint8_t mine[64] = { 0 }, all[64 * WORLD_MAX];
-    int64_t start;
+    int64_t end;
     b->ops->allgather_start(b, mine, all, sizeof(mine));
     if (m->nsenders > 0) {
         b->ops->test(b); /* sends it */
@@ -254,12 +257,12 @@ static void *gather_with_deadline(void *arg)
     }
     m->status = finish(b, m->deadline_ns);
     if (m->status == RONDO_IN_PROGRESS || m->status == RONDO_TIMEOUT) {
-        start = rondo_now_ns();
-        while ((m->status = b->ops->missing(b, m->missing, WORLD_MAX, &m->nmissing)) == RONDO_IN_PROGRESS) {
+        end = rondo_now_ns() + DEADLINE_NS;
+        while ((m->status = b->ops->missing(b, m->missing, WORLD_MAX, &m->nmissing)) == RONDO_IN_PROGRESS &&
+               rondo_now_ns() < end) {
             sched_yield();
         }
         m->problem = m->status == RONDO_SUCCESS ? m->problem : "missing failed";
-        m->problem = rondo_now_ns() - start < INT64_C(1500000000) ? m->problem : "missing took too long";
         m->status = rondo_fail_quiet(RONDO_TIMEOUT, "gave up");
     }
     snprintf(m->text, sizeof(m->text), "%s", rondo_error_text());
@@ -410,16 +413,16 @@ static void different_record_sizes_are_an_error(void **state)
     for (size_t i = 0; i < RONDO_COUNTOF(bytes); i++) {
         struct world world;
         struct member member[2];
-        int64_t start = rondo_now_ns();
         memset(member, 0, sizeof(member));
         member[0].bytes = bytes[i][0];
         member[1].bytes = bytes[i][1];
         world_open(&world, 2);
         start_members(&world, member, world.local_ranks, 2, 3, 0x3, rounds_of_a_member);
         join_members(member, 2, 0x3);
-        assert_non_null(member[0].problem);
-        assert_non_null(member[1].problem);
-        assert_true(rondo_now_ns() - start < DEADLINE_NS / 2);
+        for (int k = 0; k < 2; k++) {
+            assert_non_null(member[k].problem);
+            assert_string_equal(member[k].problem, "allgather failed");
+        }
         world_close(&world);
     }
 }

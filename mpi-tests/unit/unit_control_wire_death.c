@@ -12,6 +12,8 @@
 
 #include "net/bootstrap/bootstrap.h"
 
+#define NO_BEATS "1000s", "1000000s" /* what depends on them fails at DEADLINE_NS */
+
 static int setup(void **state)
 {
     (void)state;
@@ -167,8 +169,8 @@ static const role watchers[NODES_MAX] = { NULL,
                                           watch_until_ended,
                                           watch_until_ended };
 
-/* Check that all but `gone` know in time that `gone` is at fault. */
-static void check_found(struct scene *scene, int gone, int64_t since_ns, int64_t within_ns, const char *words)
+/* Check that all but `gone` know that `gone` is at fault. */
+static void check_found(struct scene *scene, int gone, int64_t since_ns, const char *words)
 {
     char who[80];
     find(scene->w.control[0], scene->shared);
@@ -186,8 +188,9 @@ static void check_found(struct scene *scene, int gone, int64_t since_ns, int64_t
             strstr(scene->shared->found[r].text, words) == NULL) {
             fail_msg("rank %d found: %s", r, scene->shared->found[r].text);
         }
-        assert_in_range(scene->shared->found[r].noticed_ns - since_ns, 0, within_ns);
     }
+    print_message("rank 0 noticed after %.1f ms\n",
+                  (double)(scene->shared->found[0].noticed_ns - since_ns) / 1e6);
     atomic_store(&scene->shared->ended, 1);
 }
 
@@ -198,16 +201,16 @@ static void a_killed_process_is_known_on_all_nodes(void **state)
     };
     struct scene scene;
     (void)state;
-    use_loop("10s", "100s"); /* the death is found without beats */
+    use_loop(NO_BEATS); /* the death is found without them */
     for (size_t i = 0; i < RONDO_COUNTOF(shape); i++) {
         int dead = shape[i][2];
         int64_t start;
         scene_open(&scene, shape[i][0], shape[i][1], watchers);
         start = rondo_now_ns();
         kill(scene.pid[dead], SIGKILL);
-        check_found(&scene, dead, start, 1000000000, "exited without destroying its communicator");
+        check_found(&scene, dead, start, "exited without destroying its communicator");
         scene_close(&scene);
-        use_loop("10s", "100s");
+        use_loop(NO_BEATS);
     }
     use_loop("50ms", "10s");
 }
@@ -249,7 +252,6 @@ static void survivors_of_a_death_create_a_child(void **state)
     static const int with_the_dead[2] = { 0, 1 };
     struct scene scene;
     char text[RONDO_ERROR_TEXT];
-    int64_t start;
     (void)state;
     scene_open(&scene, 3, 1, roles);
     kill(scene.pid[1], SIGKILL);
@@ -257,11 +259,9 @@ static void survivors_of_a_death_create_a_child(void **state)
     assert_int_equal(make_child(scene.w.control[0], survivors, 2, 1, 1, text), RONDO_SUCCESS);
     WAIT_FOR(atomic_load(&scene.shared->go) == 1);
     assert_int_equal(scene.shared->found[2].status, RONDO_SUCCESS);
-    start = rondo_now_ns();
     assert_int_equal(make_child(scene.w.control[0], with_the_dead, 2, 0, 2, text), RONDO_REMOTE_ERROR);
     assert_non_null(strstr(text, "member rank 1 (pid "));
     assert_non_null(strstr(text, "exited"));
-    assert_in_range(rondo_now_ns() - start, 0, 5000000000);
     atomic_store(&scene.shared->ended, 1);
     scene_close(&scene);
 }
@@ -275,8 +275,7 @@ static void a_process_that_exits_without_leaving_is_dead(void **state)
     scene_open(&scene, 3, 1, roles);
     start = rondo_now_ns();
     atomic_store(&scene.shared->go, 1);
-    /* Thread sanitizers let a process linger for a second when it exits. */
-    check_found(&scene, 2, start, 3000000000, "exited without destroying its communicator");
+    check_found(&scene, 2, start, "exited without destroying its communicator");
     scene_close(&scene);
 }
 
@@ -285,12 +284,12 @@ static void a_stopped_process_is_unresponsive(void **state)
     struct scene scene;
     int64_t start;
     (void)state;
-    use_loop("50ms", "600ms");
+    use_loop("50ms", "3s"); /* far longer than a busy machine keeps a thread from running */
     scene_open(&scene, 3, 1, watchers);
     start = rondo_now_ns();
     kill(scene.pid[1], SIGSTOP);
-    check_found(&scene, 1, start, 3000000000, "is unresponsive: no heartbeat for ");
-    assert_true(scene.shared->found[0].noticed_ns - start > 400000000);
+    check_found(&scene, 1, start, "is unresponsive: no heartbeat for ");
+    assert_in_range(silence_in(scene.shared->found[0].text), 3000, 1000000); /* not before the limit */
     WAIT_FOR(rondo_control_state_of(scene.w.control[0], 1) ==
              RONDO_RANK_SILENT); /* another rank told it, or it found out itself */
     assert_int_equal(rondo_control_state_of(scene.w.control[0], 1), RONDO_RANK_SILENT);
@@ -324,7 +323,7 @@ static void a_short_stop_is_no_fault(void **state)
     struct timespec stop = { .tv_nsec = 400000000 }; /* the length of the fault */
     int64_t resumed;
     (void)state;
-    use_loop("50ms", "2s");
+    use_loop("50ms", "10s");
     scene_open(&scene, 3, 1, watchers);
     kill(scene.pid[1], SIGSTOP);
     nanosleep(&stop, NULL);
@@ -354,7 +353,7 @@ static void leaving_in_order_is_no_fault(void **state)
     }
     assert_int_equal(rondo_control_state_of(scene.w.control[0], 2), RONDO_RANK_LEFT);
     assert_int_equal(rondo_control_state_of(scene.w.control[0], 4), RONDO_RANK_LEFT);
-    WAIT_FOR(heard(&scene, 3) > 0); /* it leads node 1 now */
+    WAIT_FOR(heard(&scene, 3) > 0); /* it leads node 1 now, and its end is a death */
     assert_true(heard(&scene, 3) > 0);
     assert_int_equal(rondo_control_aborted(scene.w.control[0]), 0);
     assert_int_equal(rondo_control_state_of(scene.w.control[0], 3), RONDO_RANK_ALIVE);
@@ -363,7 +362,9 @@ static void leaving_in_order_is_no_fault(void **state)
     kill(scene.pid[3], SIGKILL);
     find(scene.w.control[0], scene.shared);
     assert_int_equal(scene.shared->found[0].rank, 3);
-    assert_in_range(scene.shared->found[0].noticed_ns - start, 0, 1000000000);
+    assert_non_null(strstr(scene.shared->found[0].text, "exited without destroying its communicator"));
+    print_message("rank 0 noticed after %.1f ms\n",
+                  (double)(scene.shared->found[0].noticed_ns - start) / 1e6);
     for (int r = 1; r < 6; r++) {
         scene.pid[r] = r == 3 ? scene.pid[r] : fork(); /* for scene_close */
         if (scene.pid[r] == 0) {
@@ -377,11 +378,9 @@ static void leaving_in_order_is_no_fault(void **state)
 static void a_reason_gets_past_a_dead_leader(void **state)
 {
     struct scene scene;
-    int64_t start;
     (void)state;
-    use_loop("100ms", "20s");
+    use_loop("100ms", "1000000s"); /* none of them depends on silence */
     scene_open(&scene, 5, 2, watchers);
-    start = rondo_now_ns();
     kill(scene.pid[2], SIGKILL);
     kill(scene.pid[8], SIGSTOP);
     rondo_control_abort(scene.w.control[0], RONDO_TIMEOUT, 0, "rank 0 waited too long");
@@ -393,7 +392,6 @@ static void a_reason_gets_past_a_dead_leader(void **state)
         WAIT_FOR(atomic_load(&scene.shared->found[r].done));
         assert_int_equal(atomic_load(&scene.shared->found[r].done), 1);
         assert_true(scene.shared->found[r].status == RONDO_TIMEOUT || scene.shared->found[r].rank == 2);
-        assert_in_range(scene.shared->found[r].noticed_ns - start, 0, 1000000000);
     }
     atomic_store(&scene.shared->ended, 1);
     scene_close(&scene);

@@ -183,7 +183,7 @@ static void queued_before(struct fake_rank *r)
 static void a_group_issues_all_before_it_waits_for_any(void **state)
 {
     (void)state;
-    fake_params("TIMEOUT", "20s", NULL);
+    fake_params("TIMEOUT", "100s", NULL);
     fake_ranks_bare(2, queued_before, NULL);
 }
 
@@ -247,7 +247,7 @@ static void refused(struct fake_rank *r)
 static void a_rank_may_correct_a_refused_call(void **state)
 {
     (void)state;
-    fake_params("TIMEOUT", "20s", NULL);
+    fake_params("TIMEOUT", "100s", NULL);
     fake_ranks(2, refused, NULL);
 }
 
@@ -287,6 +287,6 @@ int main(void)
         cmocka_unit_test(a_rank_may_correct_a_refused_call),
         cmocka_unit_test(every_communicator_of_a_failed_group_holds_its_first_error),
     };
-    fake_watchdog(300);
+    fake_watchdog(600);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
