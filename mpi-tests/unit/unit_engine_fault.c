@@ -355,6 +355,10 @@ static void send_otherwise(struct fake_rank *r)
                    "%s", rondo_last_error(r->comm));
     } else {
         FAKE_CHECK(r, status == RONDO_INVALID_USAGE || status == RONDO_SUCCESS);
+        while (status == RONDO_SUCCESS) { /* a communicator that ends while it is destroyed is an error */
+            FAKE_OK(r, rondo_comm_async_error(r->comm, &status));
+            fake_sleep_ms(1);
+        }
     }
 }
 
