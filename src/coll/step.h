@@ -81,6 +81,7 @@ enum rondo_seating {
     RONDO_SEATING_RANKS,
     RONDO_SEATING_GROUPS
 };
+enum { RONDO_NUM_SEATINGS = RONDO_SEATING_GROUPS + 1 };
 #define RONDO_ALGO_CASE_(ctx, name, NAME, medium, ...) algo == RONDO_ALGO_##NAME ? RONDO_MEDIUM_##medium:
 RONDO_FN enum rondo_medium rondo_algo_medium(uint32_t algo)
 {

@@ -74,7 +74,7 @@ struct rondo_wiring {
     struct rondo_link *links;
     int nlinks;
     struct rondo_ports *ports; /* of each channel */
-    uint8_t *wired;            /* of each channel: 1 << seating whose conns have their slots */
+    uint8_t *wired;            /* of each channel: 1 << seating whose conns have their slots; atomic */
     struct rondo_p2p **p2p;    /* of each rank; NULL until used */
     int listening;             /* holds the process's listener of the control plane (several nodes) */
     int has_netdevs;           /* holds the net devices (net/netdev.h) */

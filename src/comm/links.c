@@ -110,50 +110,6 @@ rondo_status rondo_links_offer(struct rondo_ctx *ctx, struct rondo_connect *reco
     return RONDO_SUCCESS;
 }
 
-/* Are these two ends of one conn? Same channel, opposite directions, and parent to child or the same port. */
-static int records_match(const struct rondo_connect *mine, const struct rondo_connect *theirs, int rank)
-{
-    int same = mine->port == RONDO_PORT_RING || mine->port >= RONDO_PORT_DIM;
-    return theirs->transport != 0 && theirs->channel == mine->channel && theirs->peer == rank &&
-           theirs->is_send != mine->is_send &&
-           (same ? theirs->port == mine->port
-                 : theirs->port > RONDO_PORT_RING && theirs->port < RONDO_PORT_PEER &&
-                       (mine->port == RONDO_PORT_PARENT) != (theirs->port == RONDO_PORT_PARENT));
-}
-
-rondo_status rondo_links_connect(struct rondo_ctx *ctx,
-                                 const struct rondo_connect *(*records_of)(void *arg, int peer), void *arg,
-                                 int *pending)
-{
-    const struct rondo_connect *mine = records_of(arg, ctx->job.rank);
-    int most = rondo_links_max(&ctx->wiring.layout, ctx->wiring.layout.nchannels);
-    rondo_status status;
-    *pending = -1;
-    for (int i = 0; i < ctx->wiring.nlinks; i++) {
-        const struct rondo_connect *theirs, *match = NULL;
-        if (ctx->wiring.links[i].connected) {
-            continue;
-        }
-        theirs = records_of(arg, ctx->wiring.links[i].peer);
-        for (int k = 0; k < most && match == NULL; k++) {
-            match = records_match(&mine[i], &theirs[k], ctx->job.rank) ? &theirs[k] : NULL;
-        }
-        if (match == NULL) {
-            return rondo_fail(
-                RONDO_INTERNAL_ERROR,
-                "rank %d on %s: rank %d offered no end for channel %d: the ranks found different layouts",
-                ctx->job.rank, rondo_log_host(), ctx->wiring.links[i].peer, ctx->wiring.links[i].channel);
-        }
-        status = rondo_link_connect(&ctx->wiring.net, &ctx->wiring.links[i], match);
-        if (status == RONDO_IN_PROGRESS) {
-            *pending = *pending < 0 ? ctx->wiring.links[i].peer : *pending;
-        } else {
-            RONDO_TRY(status);
-        }
-    }
-    return *pending < 0 ? RONDO_SUCCESS : RONDO_IN_PROGRESS;
-}
-
 /* ---- slots: at the first call that needs them ---- */
 
 static struct rondo_link *link_of(struct rondo_conn *conn)
@@ -203,30 +159,90 @@ static rondo_status is_wired(struct rondo_net *net, struct rondo_link *link)
     return link->unwired ? RONDO_IN_PROGRESS : RONDO_SUCCESS;
 }
 
-static rondo_status wire_or_look(struct rondo_ctx *ctx, int channel, enum rondo_algo algo,
-                                 rondo_status (*fn)(struct rondo_net *net, struct rondo_link *link))
+static uint8_t bit_of(enum rondo_seating seating) { return (uint8_t)(1u << seating); }
+
+/* Note that the conns of a seating have their slots, if they do. */
+static rondo_status note_wired(struct rondo_ctx *ctx, int channel, enum rondo_seating seating,
+                               rondo_status (*fn)(struct rondo_net *net, struct rondo_link *link))
 {
-    enum rondo_seating seating = rondo_algo_seating(algo);
-    uint8_t bit = (uint8_t)(1u << seating);
-    rondo_status status;
-    if (ctx->wiring.wired == NULL || (ctx->wiring.wired[channel] & bit)) {
-        return RONDO_SUCCESS;
-    }
-    status = each_link(ctx, channel, seating, fn);
-    if (status == RONDO_SUCCESS) {
-        ctx->wiring.wired[channel] |= bit;
-    }
-    return status;
+    RONDO_TRY(each_link(ctx, channel, seating, fn));
+    /* Pairs with the acquire in rondo_links_wired(). */
+    __atomic_fetch_or(&ctx->wiring.wired[channel], bit_of(seating), __ATOMIC_RELEASE);
+    return RONDO_SUCCESS;
 }
 
-int rondo_links_wired(struct rondo_ctx *ctx, int channel, enum rondo_algo algo)
+/* Connecting has wired some links, or all. */
+static void note_all_wired(struct rondo_ctx *ctx)
 {
-    return wire_or_look(ctx, channel, algo, is_wired) == RONDO_SUCCESS;
+    for (int c = 0; c < ctx->wiring.layout.nchannels; c++) {
+        for (int seating = 0; seating < RONDO_NUM_SEATINGS; seating++) {
+            (void)note_wired(ctx, c, (enum rondo_seating)seating, is_wired);
+        }
+    }
+}
+
+/* Another thread may be getting the slots for a queued plan: so do not look at the links. */
+int rondo_links_wired(const struct rondo_ctx *ctx, int channel, enum rondo_algo algo)
+{
+    return ctx->wiring.wired == NULL || (__atomic_load_n(&ctx->wiring.wired[channel], __ATOMIC_ACQUIRE) &
+                                         bit_of(rondo_algo_seating(algo)));
 }
 
 rondo_status rondo_links_wire(struct rondo_ctx *ctx, int channel, enum rondo_algo algo)
 {
-    return wire_or_look(ctx, channel, algo, rondo_link_wire);
+    return rondo_links_wired(ctx, channel, algo)
+               ? RONDO_SUCCESS
+               : note_wired(ctx, channel, rondo_algo_seating(algo), rondo_link_wire);
+}
+
+/* ---- connecting ---- */
+
+/* Are these two ends of one conn? Same channel, opposite directions, and parent to child or the same port. */
+static int records_match(const struct rondo_connect *mine, const struct rondo_connect *theirs, int rank)
+{
+    int same = mine->port == RONDO_PORT_RING || mine->port >= RONDO_PORT_DIM;
+    return theirs->transport != 0 && theirs->channel == mine->channel && theirs->peer == rank &&
+           theirs->is_send != mine->is_send &&
+           (same ? theirs->port == mine->port
+                 : theirs->port > RONDO_PORT_RING && theirs->port < RONDO_PORT_PEER &&
+                       (mine->port == RONDO_PORT_PARENT) != (theirs->port == RONDO_PORT_PARENT));
+}
+
+rondo_status rondo_links_connect(struct rondo_ctx *ctx,
+                                 const struct rondo_connect *(*records_of)(void *arg, int peer), void *arg,
+                                 int *pending)
+{
+    const struct rondo_connect *mine = records_of(arg, ctx->job.rank);
+    int most = rondo_links_max(&ctx->wiring.layout, ctx->wiring.layout.nchannels);
+    rondo_status status;
+    *pending = -1;
+    for (int i = 0; i < ctx->wiring.nlinks; i++) {
+        const struct rondo_connect *theirs, *match = NULL;
+        if (ctx->wiring.links[i].connected) {
+            continue;
+        }
+        theirs = records_of(arg, ctx->wiring.links[i].peer);
+        for (int k = 0; k < most && match == NULL; k++) {
+            match = records_match(&mine[i], &theirs[k], ctx->job.rank) ? &theirs[k] : NULL;
+        }
+        if (match == NULL) {
+            return rondo_fail(
+                RONDO_INTERNAL_ERROR,
+                "rank %d on %s: rank %d offered no end for channel %d: the ranks found different layouts",
+                ctx->job.rank, rondo_log_host(), ctx->wiring.links[i].peer, ctx->wiring.links[i].channel);
+        }
+        status = rondo_link_connect(&ctx->wiring.net, &ctx->wiring.links[i], match);
+        if (status == RONDO_IN_PROGRESS) {
+            *pending = *pending < 0 ? ctx->wiring.links[i].peer : *pending;
+        } else {
+            RONDO_TRY(status);
+        }
+    }
+    if (*pending >= 0) {
+        return RONDO_IN_PROGRESS;
+    }
+    note_all_wired(ctx);
+    return RONDO_SUCCESS;
 }
 
 void rondo_links_close(struct rondo_ctx *ctx)

@@ -22,10 +22,10 @@ rondo_status rondo_links_offer(struct rondo_ctx *ctx, struct rondo_connect *reco
 rondo_status rondo_links_connect(struct rondo_ctx *ctx,
                                  const struct rondo_connect *(*records_of)(void *arg, int peer), void *arg,
                                  int *pending);
-/** Do the conns that an algorithm uses in a channel have their slots? Cheap after the first time. */
-int rondo_links_wired(struct rondo_ctx *ctx, int channel, enum rondo_algo algo);
-/** Get these slots; all ranks of the channel call it. @return RONDO_IN_PROGRESS: some senders have none yet;
- * call again. */
+/** Do the conns that an algorithm uses in a channel have their slots? Any thread. */
+int rondo_links_wired(const struct rondo_ctx *ctx, int channel, enum rondo_algo algo);
+/** Get these slots; all ranks of the channel call it, in the thread that moves the executor. @return
+ * RONDO_IN_PROGRESS: some senders have none yet; call again. */
 rondo_status rondo_links_wire(struct rondo_ctx *ctx, int channel, enum rondo_algo algo);
 /** Close all links: a peer sees then that this end failed. */
 void rondo_links_close(struct rondo_ctx *ctx);
