@@ -79,7 +79,9 @@ rondo_status rondo_plan_add_p2p(struct rondo_plan *plan, const struct rondo_task
     w->ports = &p2p->ports[is_send];
     run->lane = (uint32_t)(ctx->wiring.layout.nchannels + 2 * peer + is_send);
     rondo_seat_of(&ctx->wiring.layout, 0, (enum rondo_algo)w->algo, (enum rondo_coll)t->coll, peer, &w->seat);
-    if (!p2p->link[is_send].connected) {
+    /* Another thread may be connecting it for a queued message; pairs with the release in
+     * rondo_link_connect_lazy(). */
+    if (!__atomic_load_n(&p2p->link[is_send].connected, __ATOMIC_ACQUIRE)) {
         run->ready = p2p_ready;
         run->ready_arg = &p2p->link[is_send];
         run->ready_ctx = ctx;

@@ -196,7 +196,7 @@ rondo_status rondo_link_connect_lazy(struct rondo_net *net, struct rondo_link *l
         return RONDO_SUCCESS;
     }
     RONDO_TRY(link->transport->connect_lazy(state_of(net, link), link));
-    link->connected = 1;
+    __atomic_store_n(&link->connected, 1, __ATOMIC_RELEASE);
     link_log(net, link);
     return RONDO_SUCCESS;
 }
