@@ -457,8 +457,8 @@ static void a_process_that_is_called_again_after_its_death_is_dead(void **state)
     int fd = raw_enter(&w);
     rondo_wire_lock();
     close(fd);
-    WAIT_FOR((rondo_wire_progress(), rondo_wire_conn_of(rondo_wire_process(&w.peers[0]),
-                                                        rondo_wire_process(&w.peers[2]))) == NULL);
+    WAIT_FOR((rondo_wire_progress(),
+              rondo_wire_conn_of(rondo_wire_process(&w.peers[0]), rondo_wire_process(&w.peers[2]))) == NULL);
     int listener = raw_listen(&w.peers[2]);
     assert_int_equal(rondo_wire_conn_to(w.control[0], 2, &conn), RONDO_SUCCESS);
     rondo_wire_unlock(); /* judges */
