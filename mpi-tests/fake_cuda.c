@@ -180,6 +180,15 @@ static void choose_devices(void)
     }
 }
 
+/* A child is forked while no stream's thread holds the lock: it would wait for ever for a thread that it does
+ * not have. */
+static void before_fork(void) { pthread_mutex_lock(&fake.lock); }
+static void after_fork(void) { pthread_mutex_unlock(&fake.lock); }
+__attribute__((constructor)) static void watch_forks(void)
+{
+    (void)pthread_atfork(before_fork, after_fork, after_fork);
+}
+
 CUresult cuInit(unsigned flags)
 {
     CUresult result = fake_enter("cuInit", 0);
