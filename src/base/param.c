@@ -413,16 +413,46 @@ int rondo_param_find_ignored(const char *name)
     return -1;
 }
 
+/* Names that are set and have no effect: what fits of them. */
+struct unfollowed {
+    char text[512];
+    size_t used;
+    int more;
+};
+
+static void unfollowed_add(struct unfollowed *list, const char *name)
+{
+    size_t room = sizeof list->text - list->used;
+    int n = snprintf(list->text + list->used, room, "%s%.60s", list->used > 0 ? ", " : "", name);
+    if ((size_t)n < room) {
+        list->used += (size_t)n;
+    } else {
+        list->text[list->used] = '\0';
+        list->more++;
+    }
+}
+
+static void unfollowed_log(const struct unfollowed *list)
+{
+    char more[32] = "";
+    if (list->more > 0) {
+        snprintf(more, sizeof more, " and %d more", list->more);
+    }
+    if (list->used > 0) {
+        RONDO_INFO(RONDO_SUBSYS_ENV, "set, but without effect in Rondo: %s%s; rondo-info NAME says why",
+                   list->text, more);
+    }
+}
+
 /* Note a name without effect. origin: file and line, or NULL: the environment. @return 0 if it is not one. */
-static int ignored_note(const char *name, const char *origin)
+static int ignored_note(const char *name, const char *origin, struct unfollowed *list)
 {
     int i = origin || prefix_of(name) > 0 ? rondo_param_find_ignored(name) : -1;
     if (i < 0) {
         return 0;
     }
     snprintf(ignored_origin[i], ORIGIN_TEXT, "%s%.50s", origin ? "" : "environment ", origin ? origin : name);
-    RONDO_INFO(RONDO_SUBSYS_ENV, "%.60s (%s) has no effect in Rondo: %s", name,
-               origin ? origin : "environment", ignored_rows[i].reason);
+    unfollowed_add(list, name);
     return 1;
 }
 
@@ -481,17 +511,29 @@ static void warn_unknown(const char *given, const char *origin)
     }
 }
 
+static void check_variable(const char *name, struct unfollowed *list)
+{
+    if (ignored_note(name, NULL, list) || is_known(name, 0)) {
+        return;
+    }
+    if (strncmp(name, "NCCL_", 5) == 0) { /* of a later NCCL, or of its build */
+        unfollowed_add(list, name);
+    } else if (strncmp(name, "RONDO_", 6) == 0 && strncmp(name, "RONDO_TEST_", 11) != 0) {
+        warn_unknown(name, "environment");
+    }
+}
+
 static void warn_all_unknown(const struct source *sources, size_t nsources)
 {
     char origin[ORIGIN_TEXT];
+    struct unfollowed list = { .used = 0 };
     memset(ignored_origin, 0, sizeof ignored_origin);
     for (char **variable = environ; variable && *variable; variable++) {
         char name[2 * NAME_SHOWN];
-        snprintf(name, sizeof name, "%.*s", (int)least((int)strcspn(*variable, "="), (int)sizeof name - 1),
-                 *variable);
-        if (!ignored_note(name, NULL) && strncmp(name, "RONDO_", 6) == 0 &&
-            strncmp(name, "RONDO_TEST_", 11) != 0 && !is_known(name, 0)) {
-            warn_unknown(name, "environment");
+        if (prefix_of(*variable) > 0) {
+            snprintf(name, sizeof name, "%.*s",
+                     (int)least((int)strcspn(*variable, "="), (int)sizeof name - 1), *variable);
+            check_variable(name, &list);
         }
     }
     for (size_t s = 0; s < nsources; s++) {
@@ -500,12 +542,13 @@ static void warn_all_unknown(const struct source *sources, size_t nsources)
         }
         for (size_t i = 0; i < sources[s].nentries; i++) {
             snprintf(origin, sizeof origin, "%s:%d", sources[s].label, sources[s].entries[i].line);
-            if (!ignored_note(sources[s].entries[i].name, origin) &&
+            if (!ignored_note(sources[s].entries[i].name, origin, &list) &&
                 !is_known(sources[s].entries[i].name, 1)) {
                 warn_unknown(sources[s].entries[i].name, origin);
             }
         }
     }
+    unfollowed_log(&list);
 }
 
 /* ---- public ---- */

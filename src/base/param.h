@@ -24,6 +24,7 @@
 #include "base/status.h"
 #include "base/types.h"
 #include "base/param.def"
+#include "base/param_nccl.def"
 
 typedef int64_t rondo_param_INT;
 typedef int64_t rondo_param_SIZE;
