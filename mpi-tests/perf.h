@@ -27,7 +27,7 @@ struct perf_options {
     long iters, warmup, aggregate, check, blocking, average, cputime, timeout_s, memory;
     int all_types, all_ops, all_roots;
     int type, op, root;
-    int vs_mpi, verbose;
+    int vs_mpi, copy, verbose;
     enum test_start_kind start;
     const char *json;
 };
@@ -46,12 +46,21 @@ struct perf_place {
     struct perf_times rondo, mpi;
 };
 
+/* How many local copies a call out of place may take beyond the same call in place. */
+#define PERF_MOST_COPIES 1.2
+
 struct perf_row {
     size_t bytes, count;
     rondo_dtype type;
     int op, root;               /* -1: none */
     struct perf_place place[2]; /* out of place, in place */
+    int copied;                 /* `copy` is valid */
+    struct perf_times copy;     /* a local copy of what a rank both sends and receives */
+    double excess;              /* out of place / (in place + PERF_MOST_COPIES copies) */
 };
+
+/* Rondo and MPI in each place, a copy, and scratch. */
+enum { PERF_COPY_SAMPLES = 4, PERF_SCRATCH, PERF_NUM_SAMPLES };
 
 struct perf {
     struct perf_options options;
@@ -62,7 +71,7 @@ struct perf {
     char *send, *recv, *want;
     void *handle[2]; /* registrations of send and recv; NULL: none */
     size_t slot;     /* bytes between the buffers of aggregated calls */
-    double *samples; /* three arrays of `iters`: Rondo, MPI, scratch */
+    double *samples; /* PERF_NUM_SAMPLES arrays of `iters` */
     size_t wrong;
     double busbw_sum;
     int busbw_count;

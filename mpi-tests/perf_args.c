@@ -3,21 +3,34 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OPT_VS = 256, OPT_JSON, OPT_START };
+enum { OPT_VS = 256, OPT_JSON, OPT_START, OPT_COPY };
 
 static const struct option long_options[] = {
-    { "minbytes", 1, NULL, 'b' },       { "maxbytes", 1, NULL, 'e' },
-    { "stepbytes", 1, NULL, 'i' },      { "stepfactor", 1, NULL, 'f' },
-    { "iters", 1, NULL, 'n' },          { "agg_iters", 1, NULL, 'm' },
-    { "warmup_iters", 1, NULL, 'w' },   { "op", 1, NULL, 'o' },
-    { "datatype", 1, NULL, 'd' },       { "root", 1, NULL, 'r' },
-    { "check", 1, NULL, 'c' },          { "blocking", 1, NULL, 'z' },
-    { "average", 1, NULL, 'a' },        { "report_cputime", 1, NULL, 'C' },
-    { "timeout", 1, NULL, 'T' },        { "nthreads", 1, NULL, 't' },
-    { "ngpus", 1, NULL, 'g' },          { "verbose", 0, NULL, 'v' },
-    { "local_register", 1, NULL, 'R' }, { "help", 0, NULL, 'h' },
-    { "vs", 1, NULL, OPT_VS },          { "json", 1, NULL, OPT_JSON },
-    { "start", 1, NULL, OPT_START },    { NULL, 0, NULL, 0 },
+    { "minbytes", 1, NULL, 'b' },
+    { "maxbytes", 1, NULL, 'e' },
+    { "stepbytes", 1, NULL, 'i' },
+    { "stepfactor", 1, NULL, 'f' },
+    { "iters", 1, NULL, 'n' },
+    { "agg_iters", 1, NULL, 'm' },
+    { "warmup_iters", 1, NULL, 'w' },
+    { "op", 1, NULL, 'o' },
+    { "datatype", 1, NULL, 'd' },
+    { "root", 1, NULL, 'r' },
+    { "check", 1, NULL, 'c' },
+    { "blocking", 1, NULL, 'z' },
+    { "average", 1, NULL, 'a' },
+    { "report_cputime", 1, NULL, 'C' },
+    { "timeout", 1, NULL, 'T' },
+    { "nthreads", 1, NULL, 't' },
+    { "ngpus", 1, NULL, 'g' },
+    { "verbose", 0, NULL, 'v' },
+    { "local_register", 1, NULL, 'R' },
+    { "help", 0, NULL, 'h' },
+    { "vs", 1, NULL, OPT_VS },
+    { "json", 1, NULL, OPT_JSON },
+    { "start", 1, NULL, OPT_START },
+    { "copy", 0, NULL, OPT_COPY },
+    { NULL, 0, NULL, 0 },
 };
 
 static void usage(const char *program)
@@ -54,6 +67,9 @@ static void usage(const char *program)
            "  --vs mpi                    alternate with MPI's collective on the same buffers; ratio > 1: "
            "Rondo\n"
            "                              is faster\n"
+           "  --copy                      alternate out of place, in place and a local copy; excess: out of "
+           "place\n"
+           "                              over in place + 1.2 copies, which should not exceed 1\n"
            "\n"
            "Output and other options:\n"
            "  -v, --verbose               also show the minimum and maximum over the iterations\n"
@@ -116,6 +132,7 @@ static int parse_one(void *options, int opt, const char *text)
     case 'r': return parse_root(text, o);
     case 'v': o->verbose = 1; return 1;
     case OPT_VS: o->vs_mpi = 1; return strcmp(text, "mpi") == 0;
+    case OPT_COPY: o->copy = 1; return 1;
     case OPT_JSON: o->json = text; return *text != '\0';
     case OPT_START:
         o->start = strcmp(text, "instant") == 0 ? TEST_START_INSTANT : TEST_START_BARRIER;

@@ -73,7 +73,7 @@ static void setup(struct perf *perf)
     perf->send = shared_buffer(perf, perf->slot * (size_t)o->aggregate, &perf->handle[0]);
     perf->recv = shared_buffer(perf, perf->slot * (size_t)o->aggregate, &perf->handle[1]);
     perf->want = perf_buffer(perf->slot);
-    perf->samples = (double *)(void *)perf_buffer(3 * (size_t)o->iters * sizeof(double));
+    perf->samples = (double *)(void *)perf_buffer(PERF_NUM_SAMPLES * (size_t)o->iters * sizeof(double));
 }
 
 static void teardown(struct perf *perf)

@@ -23,6 +23,9 @@ static void print_place_heads(const struct perf *perf, int line)
             printf(" %9s %6s", heads[line][3], heads[line][4]);
         }
     }
+    if (o->copy) {
+        printf("   %9s %6s", line == 0 ? "copy" : "(us)", line == 0 ? "excess" : "");
+    }
     printf("\n");
 }
 
@@ -104,6 +107,13 @@ void perf_print_row(const struct perf *perf, const struct perf_row *row)
            row->op < 0 ? "none" : test_op_names[row->op], row->root);
     print_place(&perf->options, &row->place[0]);
     print_place(&perf->options, &row->place[1]);
+    if (perf->options.copy && row->copied) {
+        printf("  ");
+        perf_print_number(9, row->copy.median);
+        printf(" %6.2f", row->excess);
+    } else if (perf->options.copy) {
+        printf("   %9s %6s", "n/a", "n/a");
+    }
     printf("\n");
     fflush(stdout);
 }
@@ -156,9 +166,10 @@ int perf_json_open(const struct perf *perf, double one_way)
         return 0;
     }
     perf_json_text(",\"iters\":%ld,\"warmup\":%ld,\"aggregate\":%ld,\"check\":%ld,\"blocking\":%ld,"
-                   "\"average\":%ld,\"cputime\":%ld,\"vs_mpi\":%s},\n\"rows\":[",
+                   "\"average\":%ld,\"cputime\":%ld,\"vs_mpi\":%s,\"copy\":%s},\n"
+                   "\"rows\":[",
                    o->iters, o->warmup, o->aggregate, o->check, o->blocking, o->average, o->cputime,
-                   o->vs_mpi ? "true" : "false");
+                   o->vs_mpi ? "true" : "false", o->copy ? "true" : "false");
     json_start = one_way;
     return 1;
 }
@@ -183,6 +194,8 @@ void perf_json_row(const struct perf_row *row)
         perf_json_number("mpi_time_us", place->mpi.median, place->compared);
         perf_json_number("ratio", place->rondo.median > 0 ? place->mpi.median / place->rondo.median : NAN,
                          place->compared);
+        perf_json_number("copy_us", row->copy.median, row->copied);
+        perf_json_number("excess", row->excess, row->copied);
         perf_json_text("}");
     }
 }

@@ -9,7 +9,8 @@ struct place {
     struct test_call call;
     struct test_extent extent;
     const char *name;
-    int inplace; /* 1: this rank's call is in place; for some collectives only the root's is */
+    int inplace_form; /* 0: out of place */
+    int inplace;      /* 1: this rank's call is in place; for some collectives only the root's is */
 };
 
 /* As in nccl-tests: busbw = algbw * times * (n - 1) / n, and a size counts the blocks of all ranks, or one
@@ -131,7 +132,7 @@ static struct perf_times summarise(const struct perf *perf, const double *mine)
 {
     static const MPI_Op ops[] = { [PERF_AVERAGE] = MPI_SUM, [PERF_MIN] = MPI_MIN, [PERF_MAX] = MPI_MAX };
     const struct perf_options *o = &perf->options;
-    double *all = perf->samples + 2 * o->iters;
+    double *all = perf->samples + PERF_SCRATCH * o->iters;
     long n = o->iters;
     if (o->average == PERF_RANK0) {
         memcpy(all, mine, (size_t)n * sizeof(*all));
@@ -147,25 +148,80 @@ static struct perf_times summarise(const struct perf *perf, const double *mine)
         struct perf_times){ .median = (all[(n - 1) / 2] + all[n / 2]) / 2, .min = all[0], .max = all[n - 1] };
 }
 
-static void time_place(const struct perf *perf, const struct perf_row *row, const struct place *place,
+/* The times of a place; other: MPI's. */
+static double *samples_of(const struct perf *perf, const struct place *place, int other)
+{
+    return perf->samples + (2 * place->inplace_form + other) * perf->options.iters;
+}
+
+/* One iteration of a place. i < 0: untimed. */
+static void time_place(const struct perf *perf, const struct place *place, int vs_mpi, long i)
+{
+    double took = time_once(perf, place, call_rondo),
+           mpi_took = vs_mpi ? time_once(perf, place, call_mpi) : 0;
+    if (i >= 0) {
+        samples_of(perf, place, 0)[i] = took;
+        samples_of(perf, place, 1)[i] = mpi_took;
+    }
+}
+
+static void summarise_place(const struct perf *perf, const struct place *place, struct perf_place *out,
+                            size_t bytes)
+{
+    out->rondo = summarise(perf, samples_of(perf, place, 0));
+    if (out->compared) {
+        out->mpi = summarise(perf, samples_of(perf, place, 1));
+    }
+    out->algbw = out->rondo.median > 0 ? (double)bytes / out->rondo.median * 1e-3 : 0;
+    out->busbw = out->algbw * perf_bus_factor(perf->coll, test.nranks);
+}
+
+static void time_alone(const struct perf *perf, const struct perf_row *row, const struct place *place,
                        struct perf_place *out)
 {
     const struct perf_options *o = &perf->options;
-    double *rondo = perf->samples, *mpi = perf->samples + o->iters;
-    out->compared = o->vs_mpi && perf_mpi_has(&place->call);
     for (long i = -o->warmup; i < o->iters; i++) {
-        double took = time_once(perf, place, call_rondo),
-               mpi_took = out->compared ? time_once(perf, place, call_mpi) : 0;
-        if (i >= 0) {
-            rondo[i] = took;
-            mpi[i] = mpi_took;
-        }
+        time_place(perf, place, out->compared, i);
         perf_progress(row, place->name, i + 1, o->iters);
     }
-    out->rondo = summarise(perf, rondo);
-    if (out->compared) {
-        out->mpi = summarise(perf, mpi);
+}
+
+/* ---- beside a local copy ---- */
+
+/* What the call out of place has to copy beside the work that it has in place. */
+static void call_copy(const struct perf *perf, const struct place *place)
+{
+    size_t n = place->extent.send < place->extent.recv ? place->extent.send : place->extent.recv;
+    for (long i = 0; i < perf->options.aggregate; i++) {
+        memcpy(recv_of(perf, place, i), send_of(perf, place, i), n * test_types[place->call.type].size);
     }
+}
+
+/* Time both places and a copy in turn. Before the call out of place and before the copy, an untimed call out
+ * of place has left the lines of the receive buffer in the same caches. */
+static void time_beside_copy(const struct perf *perf, struct perf_row *row, const struct place place[2])
+{
+    const struct perf_options *o = &perf->options;
+    double *copy = perf->samples + PERF_COPY_SAMPLES * o->iters, allowed;
+    void (*leave)(const struct perf *, const struct place *) = row->place[0].compared ? call_mpi : call_rondo;
+    for (long i = -o->warmup; i < o->iters; i++) {
+        double took;
+        (void)time_once(perf, &place[0], leave);
+        time_place(perf, &place[0], row->place[0].compared, i);
+        time_place(perf, &place[1], row->place[1].compared, i);
+        (void)time_once(perf, &place[0], leave);
+        took = time_once(perf, &place[0], call_copy);
+        if (i >= 0) {
+            copy[i] = took;
+        }
+        perf_progress(row, "beside a copy", i + 1, o->iters);
+    }
+    row->copied = 1;
+    row->copy = summarise(perf, copy);
+    summarise_place(perf, &place[0], &row->place[0], row->bytes);
+    summarise_place(perf, &place[1], &row->place[1], row->bytes);
+    allowed = row->place[1].rondo.median + PERF_MOST_COPIES * row->copy.median;
+    row->excess = allowed > 0 ? row->place[0].rondo.median / allowed : 0;
 }
 
 /* ---- checking ---- */
@@ -201,35 +257,47 @@ static void check_place(const struct perf *perf, struct place *place, struct per
     place->call.first = 0;
 }
 
+static struct place place_of(const struct perf *perf, const struct perf_row *row, int inplace)
+{
+    struct place place = { .name = inplace ? "in-place" : "out-of-place", .inplace_form = inplace };
+    place.call = (struct test_call){ .coll = perf->coll,
+                                     .type = row->type,
+                                     .op = row->op < 0 ? TEST_OP_NONE : row->op,
+                                     .handle = (rondo_op)row->op,
+                                     .root = row->root,
+                                     .count = row->count,
+                                     .rank = test.rank,
+                                     .nranks = test.nranks };
+    if (!perf->coll->rooted || row->root < 0) {
+        place.call.root = test.nranks > 1; /* sendrecv: to the next rank */
+    }
+    place.call.values = test_values_get(row->type, place.call.op, test.nranks, 1);
+    place.extent = perf->coll->extent(&place.call);
+    place.inplace = inplace && test_call_inplace(&place.call);
+    return place;
+}
+
 void perf_measure(struct perf *perf, struct perf_row *row)
 {
-    for (int inplace = 0; inplace < 2; inplace++) {
+    int last = perf->coll->inplace != TEST_NEVER_INPLACE, beside = perf->options.copy && last;
+    struct place place[2];
+    for (int inplace = 0; inplace <= last; inplace++) {
         struct perf_place *out = &row->place[inplace];
-        struct place place = { .name = inplace ? "in-place" : "out-of-place" };
-        place.call = (struct test_call){ .coll = perf->coll,
-                                         .type = row->type,
-                                         .op = row->op < 0 ? TEST_OP_NONE : row->op,
-                                         .handle = (rondo_op)row->op,
-                                         .root = row->root,
-                                         .count = row->count,
-                                         .rank = test.rank,
-                                         .nranks = test.nranks };
-        if (!perf->coll->rooted || row->root < 0) {
-            place.call.root = test.nranks > 1; /* sendrecv: to the next rank */
+        place[inplace] = place_of(perf, row, inplace);
+        *out = (struct perf_place){ .run = 1 };
+        out->compared = perf->options.vs_mpi && perf_mpi_has(&place[inplace].call);
+        check_place(perf, &place[inplace], out);
+        if (!beside) {
+            time_alone(perf, row, &place[inplace], out);
+            summarise_place(perf, &place[inplace], out, row->bytes);
         }
-        *out = (struct perf_place){ .run = !inplace || perf->coll->inplace != TEST_NEVER_INPLACE };
-        if (!out->run) {
-            continue;
-        }
-        place.call.values = test_values_get(row->type, place.call.op, test.nranks, 1);
-        place.extent = perf->coll->extent(&place.call);
-        place.inplace = inplace && test_call_inplace(&place.call);
-        check_place(perf, &place, out);
-        time_place(perf, row, &place, out);
-        out->algbw = out->rondo.median > 0 ? (double)row->bytes / out->rondo.median * 1e-3 : 0;
-        out->busbw = out->algbw * perf_bus_factor(perf->coll, test.nranks);
-        perf->wrong += out->wrong;
-        perf->busbw_sum += out->busbw;
+    }
+    if (beside) {
+        time_beside_copy(perf, row, place);
+    }
+    for (int inplace = 0; inplace <= last; inplace++) {
+        perf->wrong += row->place[inplace].wrong;
+        perf->busbw_sum += row->place[inplace].busbw;
         perf->busbw_count++;
     }
 }
