@@ -1,35 +1,15 @@
 /* rondo-explain: what the tuner would choose for a collective, and why. --measure runs rondo-explain-mpi,
  * because only programs under src/tools/mpi know MPI. */
-#include <errno.h>
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 #include "init/node.h"
 #include "tools/explain/explain.h"
 #include "tools/explain/explain_options.h"
+#include "tools/libexec.h"
 #include "tools/report.h"
 #include "topo/xml/xml.h"
 
 static const char program[] = "rondo-explain";
-
-/* Become the program beside this one, with the same arguments. Returns only on failure. */
-static int measure(char **argv)
-{
-    char path[PATH_MAX];
-    const char suffix[] = "-mpi";
-    ssize_t n = readlink("/proc/self/exe", path, sizeof path - sizeof suffix);
-    const char *name = n > 0 ? memrchr(path, '/', (size_t)n) : NULL;
-    if (!name) {
-        fprintf(stderr, "%s: cannot find the folder of this program: %s\n", program, strerror(errno));
-        return TOOL_FAILED;
-    }
-    snprintf(path + (name - path), sizeof path - (size_t)(name - path), "/%s%s", program, suffix);
-    execv(path, argv);
-    fprintf(stderr, "%s: --measure cannot run %s: %s; was Rondo built with MPI?\n", program, path,
-            strerror(errno));
-    return TOOL_FAILED;
-}
 
 static int table(const struct tool_given *given, int nodes)
 {
@@ -57,7 +37,7 @@ int main(int argc, char **argv)
     struct tool_given given;
     int nodes = 1, code = tool_options_begin(&explain_options, &given, argc, argv);
     if (code >= 0) return code;
-    if (given.given[EXPLAIN_MEASURE]) return measure(argv);
+    if (given.given[EXPLAIN_MEASURE]) return libexec_become(program, NULL, "rondo-explain-mpi", argv);
     if (given.given[EXPLAIN_OUTPUT] || given.given[EXPLAIN_FACTOR]) {
         fprintf(stderr, "%s: --output and --factor need --measure; try '%s --help'\n", program, program);
         return TOOL_USAGE;

@@ -8,7 +8,7 @@
 
 static const char usage[] =
     "usage: rondo-info [NAME...]\n"
-    "       rondo-info --markdown\n"
+    "       rondo-info --conf|--markdown|--version\n"
     "\n"
     "Show the version, the host and all parameters, or only the named ones (RONDO_TIMEOUT, TIMEOUT and\n"
     "NCCL_BUFFSIZE are all valid names).\n"
@@ -16,7 +16,9 @@ static const char usage[] =
     "A value comes from the environment, else from ~/.rondo.conf, else from /etc/rondo.conf (lines\n"
     "NAME=value), else it is the default.\n"
     "\n"
+    "  --conf      print a configuration file with every parameter as a comment\n"
     "  --markdown  print all parameters as the page docs/parameters.md, without values\n"
+    "  --version   show the library's version and exit\n"
     "  -h, --help  show this help and exit\n"
     "\n"
     "Exit status:\n"
@@ -68,15 +70,15 @@ static const char *or_dash(const char *text) { return text[0] ? text : "-"; }
 
 enum { COLUMNS = 100 };
 
-/* Print a text in lines of COLUMNS: `first` begins the first one, as many spaces the others. */
-static void wrapped_print(const char *first, const char *text)
+/* Print a text in lines of COLUMNS: `first` begins the first one, `next` the others. */
+static void wrapped_print(const char *first, const char *text, const char *next)
 {
     int indent = (int)strlen(first), column = indent;
     fputs(first, stdout);
     while (*text) {
         int n = (int)strcspn(text, " "), begins = column == indent;
         if (!begins && column + 1 + n > COLUMNS) {
-            printf("\n%*s", indent, "");
+            printf("\n%s", next);
             column = indent;
             begins = 1;
         }
@@ -94,7 +96,7 @@ static void param_print(int id)
     rondo_param_get_info(id, &info);
     snprintf(name, sizeof name, "RONDO_%s", info.name);
     printf("%-22s %-22s %-22s %s\n", name, or_dash(info.value), or_dash(info.def), info.origin);
-    wrapped_print("    ", info.help);
+    wrapped_print("    ", info.help, "    ");
     printf("    %s%s%s%s%s%s\n", type_text(info.type), info.range[0] ? " " : "", info.range,
            info.aliases[0] ? "; also " : "", info.aliases, info.agree ? "; must be equal on all ranks" : "");
 }
@@ -108,7 +110,7 @@ static void markdown_param_print(int id)
     snprintf(text, sizeof text, "`RONDO_%s` (%s%s%s; default %s%s%s%s): %s", info.name, type_text(info.type),
              info.range[0] ? " " : "", info.range, def, info.aliases[0] ? "; also " : "", info.aliases,
              info.agree ? "; equal on all ranks" : "", info.help);
-    wrapped_print("- ", text);
+    wrapped_print("- ", text, "  ");
 }
 
 static void markdown_print(void)
@@ -138,7 +140,7 @@ static void markdown_print(void)
         char text[256];
         rondo_param_get_ignored(i, &ignored);
         snprintf(text, sizeof text, "`%s`: %s", ignored.name, ignored.reason);
-        wrapped_print("- ", text);
+        wrapped_print("- ", text, "  ");
     }
 }
 
@@ -155,6 +157,26 @@ static void ignored_all_print(void)
     printf("\naccepted, but without effect\n");
     for (int i = 0; i < RONDO_NUM_PARAMS_IGNORED; i++) {
         ignored_print(i);
+    }
+}
+
+/* A file for /etc/rondo.conf or ~/.rondo.conf. */
+static void conf_print(void)
+{
+    const char *section = "";
+    printf("# Parameters of Rondo, for /etc/rondo.conf or ~/.rondo.conf. The environment (RONDO_NAME=value) "
+           "comes\n# before ~/.rondo.conf, and that before /etc/rondo.conf. Each line below is a default.\n");
+    for (int id = 0; id < RONDO_NUM_PARAMS; id++) {
+        struct rondo_param_info info;
+        rondo_param_get_info(id, &info);
+        if (strcmp(info.section, section) != 0) {
+            printf("\n# ---- %s ----\n", info.section);
+            section = info.section;
+        }
+        printf("\n");
+        wrapped_print("# ", info.help, "# ");
+        printf("# (%s%s%s)\n#%s=%s\n", type_text(info.type), info.range[0] ? " " : "", info.range, info.name,
+               info.def);
     }
 }
 
@@ -193,6 +215,15 @@ int main(int argc, char **argv)
     }
     if (argc == 2 && strcmp(argv[1], "--markdown") == 0) {
         markdown_print();
+        return 0;
+    }
+    if (argc == 2 && strcmp(argv[1], "--conf") == 0) {
+        conf_print();
+        return 0;
+    }
+    if (argc == 2 && strcmp(argv[1], "--version") == 0) {
+        rondo_get_version(&version);
+        printf("rondo-info %d.%d.%d\n", version / 10000, version / 100 % 100, version % 100);
         return 0;
     }
     if (argc > 1 && argv[1][0] == '-') {

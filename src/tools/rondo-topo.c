@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/param.h"
 #include "tools/explain/explain.h"
+#include "tools/libexec.h"
 #include "init/node.h"
 #include "tools/report.h"
 #include "tools/simulate.h"
@@ -39,6 +40,8 @@ static const char program[] = "rondo-topo";
     X(ctx, EXPLAIN, "--explain", "COLL SIZE", 2, 2, "",                                                      \
       "show what the tuner would choose for a collective (all_reduce, ...) of SIZE bytes (64M, or a range, " \
       "8:128M); see rondo-explain")                                                                          \
+    X(ctx, JOB, "--job", "", 0, 0, "",                                                                       \
+      "under mpirun or srun: show the machines of all nodes of the job, equal ones once, and nothing else")  \
     X(ctx, COMPARE, "--compare", "A B", 2, 2, "", "compare two machine files; exit status as diff's")        \
     X(ctx, JSON, "--json", "[FILE]", 0, 1, "Formats (FILE '-', or none: standard output)",                   \
       "write everything as JSON (described in src/tools/JSON.md)")                                           \
@@ -70,20 +73,19 @@ static const struct tool_options topo_options = {
              "Show a machine as Rondo sees it: its NUMA nodes, GPUs and network ports, the paths between "
              "them, and\n"
              "the rings and trees that Rondo builds on them.",
-    .outro =
-        "Exit status:\n"
-        "  0  success\n"
-        "  1  failure, or --compare found differences\n"
-        "  2  wrong usage, or a file that cannot be read\n"
-        "\n"
-        "Under mpirun or srun the first process of each node prints a report; rondo-topo-mpi prints one for\n"
-        "the whole job.\n"
-        "\n"
-        "Examples:\n"
-        "  rondo-topo                           show this machine\n"
-        "  rondo-topo --file dgx.xml --nodes 4  show the channels of a job on four such machines\n"
-        "  rondo-topo --why GPU0 mlx5_3         explain one path\n"
-        "  rondo-topo --html topo.html          draw an interactive page\n",
+    .outro = "Exit status:\n"
+             "  0  success\n"
+             "  1  failure, or --compare found differences\n"
+             "  2  wrong usage, or a file that cannot be read\n"
+             "\n"
+             "Under mpirun or srun the first process of each node prints a report; with --job one report\n"
+             "covers the whole job.\n"
+             "\n"
+             "Examples:\n"
+             "  rondo-topo                           show this machine\n"
+             "  rondo-topo --file dgx.xml --nodes 4  show the channels of a job on four such machines\n"
+             "  rondo-topo --why GPU0 mlx5_3         explain one path\n"
+             "  rondo-topo --html topo.html          draw an interactive page\n",
     .option = option_table,
     .n = TOPO_NUM_OPTIONS,
     .help = TOPO_HELP,
@@ -294,7 +296,7 @@ static int text_put(const struct rondo_draw *draw, const struct report *report,
                     const struct report_request *request)
 {
     if (launched_several_nodes()) {
-        printf("node %s, machine %016llx (for one report about all nodes, run rondo-topo-mpi)\n",
+        printf("node %s, machine %016llx (for one report about all nodes: rondo-topo --job)\n",
                rondo_log_host(), (unsigned long long)rondo_machine_hash(&report->machine));
     }
     return report_print(draw, report, request) == RONDO_SUCCESS ? 0 : tool_fail(program, TOOL_FAILED);
@@ -389,6 +391,10 @@ int main(int argc, char **argv)
     struct tool_given given;
     int code = tool_options_begin(&topo_options, &given, argc, argv);
     if (code >= 0) return code;
+    if (given.given[TOPO_JOB]) {
+        char *job[] = { "rondo-topo-mpi", NULL };
+        return libexec_become(program, NULL, job[0], job);
+    }
     if (launched_local_rank() > 0) return 0;
     if ((code = tool_params_begin(program)) >= 0) return code;
     if (given.given[TOPO_COMPARE]) return compare(given.value[TOPO_COMPARE]);
