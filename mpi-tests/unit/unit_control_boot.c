@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "net/bootstrap/bootstrap.h"
+#include "net/bootstrap/rounds.h"
 
 enum { RECORD = 3000, ROUNDS = 4 };
 
@@ -332,8 +333,8 @@ static void missing_ranks_out_of_range_are_ignored(void **state)
     static const int members[2] = { 0, 1 };
     struct rondo_bootstrap *b;
     struct world world;
-    int32_t note[RONDO_MSG_BYTES / 4] = {
-        3 /* "these are missing" */, 1, 5, 0, -1, 2, 1, INT32_MAX, INT32_MIN
+    struct rondo_rounds_note note = {
+        .kind = RONDO_ROUNDS_LIST, .round = 1, .value = 5, .u.ranks = { -1, 2, 1, INT32_MAX, INT32_MIN }
     };
     uint64_t tag = 6, data_tag;
     char mine = 0, all[2];
@@ -345,7 +346,7 @@ static void missing_ranks_out_of_range_are_ignored(void **state)
     assert_int_equal(b->ops->allgather_start(b, &mine, all, 1), RONDO_SUCCESS);
     data_tag = rondo_hash("child data", 10, rondo_hash(&tag, sizeof(tag), 0x1234));
     assert_int_equal(
-        rondo_control_send(world.control[0], 1, rondo_hash("child note", 10, data_tag), note, sizeof(note)),
+        rondo_control_send(world.control[0], 1, rondo_hash("child note", 10, data_tag), &note, sizeof(note)),
         RONDO_SUCCESS);
     assert_int_equal(finish(b, 0), RONDO_TIMEOUT);
     WAIT_FOR((status = b->ops->missing(b, missing, 2, &n)) != RONDO_IN_PROGRESS);

@@ -170,6 +170,9 @@ rondo_status rondo_control_send(struct rondo_control *control, int rank, uint64_
  * other tags are parked; too many of them end the communicator. */
 rondo_status rondo_control_receive(struct rondo_control *control, int rank, uint64_t tag, void *data,
                                    size_t max, size_t *bytes);
+/** The same from any rank: *rank is its sender. */
+rondo_status rondo_control_receive_any(struct rondo_control *control, uint64_t tag, int *rank, void *data,
+                                       size_t max, size_t *bytes);
 /** Drop all messages with this tag, those that have come and those that will. */
 void rondo_control_forget(struct rondo_control *control, uint64_t tag);
 

@@ -214,6 +214,8 @@ rondo_status rondo_wire_send(struct rondo_control *control, int rank, uint64_t t
                              size_t bytes);
 rondo_status rondo_wire_receive(struct rondo_control *control, int rank, uint64_t tag, void *data, size_t max,
                                 size_t *bytes);
+rondo_status rondo_wire_receive_any(struct rondo_control *control, uint64_t tag, int *rank, void *data,
+                                    size_t max, size_t *bytes);
 void rondo_wire_forget(struct rondo_control *control, uint64_t tag);
 enum rondo_rank_state rondo_wire_state_of(struct rondo_control *control, int rank);
 /** Ask a rank's process whether it is there; the answer, or its absence, changes rondo_wire_state_of. */

@@ -291,7 +291,8 @@ static rondo_status msg_copy(struct rondo_control *control, int rank, void *data
     return RONDO_SUCCESS;
 }
 
-static rondo_status msg_take(struct rondo_control *control, int rank, uint64_t tag, void *data, size_t max,
+/* *rank -1: from any; it is the sender's then. */
+static rondo_status msg_take(struct rondo_control *control, int *rank, uint64_t tag, void *data, size_t max,
                              size_t *bytes)
 {
     struct rondo_control_inbox *inbox = &control->inbox;
@@ -299,16 +300,18 @@ static rondo_status msg_take(struct rondo_control *control, int rank, uint64_t t
     rondo_status status;
     int from;
     for (struct rondo_parked **link = &inbox->first; *link; link = &(*link)->next) {
-        if ((*link)->rank == rank && (*link)->tag == tag) {
+        if ((*rank < 0 || (*link)->rank == *rank) && (*link)->tag == tag) {
             struct rondo_parked *parked = msg_unpark(inbox, link);
-            status = msg_copy(control, rank, data, max, bytes, parked->data, parked->bytes);
+            *rank = parked->rank;
+            status = msg_copy(control, *rank, data, max, bytes, parked->data, parked->bytes);
             rondo_free(parked);
             return status;
         }
     }
     for (int i = 0; i < RONDO_MSG_CELLS && (cell = box_first(control, &from)) != NULL; i++) {
-        if (from == rank && cell->tag == tag) {
-            status = msg_copy(control, rank, data, max, bytes, cell->data,
+        if (from >= 0 && (*rank < 0 || from == *rank) && cell->tag == tag) {
+            *rank = from;
+            status = msg_copy(control, from, data, max, bytes, cell->data,
                               rondo_min_size(cell->bytes, RONDO_MSG_BYTES));
             box_pop(control, cell);
             return status;
@@ -319,18 +322,31 @@ static rondo_status msg_take(struct rondo_control *control, int rank, uint64_t t
     return RONDO_IN_PROGRESS;
 }
 
+static rondo_status receive_here(struct rondo_control *control, int *rank, uint64_t tag, void *data,
+                                 size_t max, size_t *bytes)
+{
+    pthread_mutex_lock(&control->inbox.lock);
+    rondo_status status = msg_take(control, rank, tag, data, max, bytes);
+    return msg_unlock(control, status);
+}
+
 rondo_status rondo_control_receive(struct rondo_control *control, int rank, uint64_t tag, void *data,
                                    size_t max, size_t *bytes)
 {
-    rondo_status status;
     int local;
     RONDO_TRY(local_of(control, rank, &local));
-    if (local < 0) {
-        return rondo_wire_receive(control, rank, tag, data, max, bytes);
-    }
-    pthread_mutex_lock(&control->inbox.lock);
-    status = msg_take(control, rank, tag, data, max, bytes);
-    return msg_unlock(control, status);
+    return local < 0 ? rondo_wire_receive(control, rank, tag, data, max, bytes)
+                     : receive_here(control, &rank, tag, data, max, bytes);
+}
+
+rondo_status rondo_control_receive_any(struct rondo_control *control, uint64_t tag, int *rank, void *data,
+                                       size_t max, size_t *bytes)
+{
+    *rank = -1;
+    rondo_status status = receive_here(control, rank, tag, data, max, bytes);
+    return status == RONDO_IN_PROGRESS && control->wire
+               ? rondo_wire_receive_any(control, tag, rank, data, max, bytes)
+               : status;
 }
 
 void rondo_control_forget(struct rondo_control *control, uint64_t tag)

@@ -332,6 +332,7 @@ struct rondo_wire_part {
     _Atomic uint8_t *state; /* rank -> enum rondo_rank_state */
     /* Under the inbox's lock: messages that nobody has asked for yet, and their number by rank. */
     _Atomic uint16_t *waiting; /* read without the lock */
+    _Atomic int nwaiting;      /* of all ranks */
     struct rondo_wire_msg *first_msg[RONDO_WIRE_BUCKETS], **last_msg[RONDO_WIRE_BUCKETS];
     struct rondo_wire_window *window_out[RONDO_WIRE_BUCKETS], *window_in[RONDO_WIRE_BUCKETS];
     struct rondo_wire_asked asked[RONDO_WIRE_ASKED];

@@ -190,6 +190,7 @@ static int msg_link(struct rondo_control *control, struct rondo_wire_msg *messag
         *part->last_msg[bucket] = message;
         part->last_msg[bucket] = &message->next;
         atomic_fetch_add_explicit(&part->waiting[message->rank], 1, memory_order_release);
+        atomic_fetch_add_explicit(&part->nwaiting, 1, memory_order_release);
     }
     pthread_mutex_unlock(&control->inbox.lock);
     if (forgotten) {
@@ -239,6 +240,7 @@ static struct rondo_wire_msg *msg_unlink(struct rondo_wire_part *part, int bucke
             part->last_msg[bucket] = link;
         }
         atomic_fetch_sub_explicit(&part->waiting[message->rank], 1, memory_order_relaxed);
+        atomic_fetch_sub_explicit(&part->nwaiting, 1, memory_order_relaxed);
     }
     return message;
 }
@@ -256,34 +258,59 @@ static void msg_taken(struct rondo_control *control, int rank, uint64_t tag)
     rondo_wire_unlock();
 }
 
-rondo_status rondo_wire_receive(struct rondo_control *control, int rank, uint64_t tag, void *data, size_t max,
-                                size_t *bytes)
+/* Hand a message over, and free it. */
+static rondo_status msg_deliver(struct rondo_control *control, struct rondo_wire_msg *message, void *data,
+                                size_t max, size_t *bytes)
 {
-    struct rondo_wire_part *part = control->wire;
-    struct rondo_wire_msg *message;
     rondo_status status = RONDO_SUCCESS;
-    if (atomic_load_explicit(&part->waiting[rank], memory_order_acquire) == 0) {
-        rondo_wire_poll();
-        return RONDO_IN_PROGRESS;
-    }
-    pthread_mutex_lock(&control->inbox.lock);
-    message = msg_unlink(part, rank % RONDO_WIRE_BUCKETS, rank, tag);
-    pthread_mutex_unlock(&control->inbox.lock);
-    if (message == NULL) {
-        rondo_wire_poll();
-        return RONDO_IN_PROGRESS;
-    }
-    msg_taken(control, rank, tag);
+    msg_taken(control, message->rank, message->tag);
     if (message->bytes > max) {
         status = rondo_fail(RONDO_INTERNAL_ERROR,
                             "%s: a message of %zu bytes came from rank %d, at most %zu expected",
-                            control->name, message->bytes, rank, max);
+                            control->name, message->bytes, message->rank, max);
     } else {
         memcpy(data, message->data, message->bytes);
         *bytes = message->bytes;
     }
     rondo_free(message);
     return status;
+}
+
+rondo_status rondo_wire_receive(struct rondo_control *control, int rank, uint64_t tag, void *data, size_t max,
+                                size_t *bytes)
+{
+    struct rondo_wire_part *part = control->wire;
+    struct rondo_wire_msg *message = NULL;
+    if (atomic_load_explicit(&part->waiting[rank], memory_order_acquire) > 0) {
+        pthread_mutex_lock(&control->inbox.lock);
+        message = msg_unlink(part, rank % RONDO_WIRE_BUCKETS, rank, tag);
+        pthread_mutex_unlock(&control->inbox.lock);
+    }
+    if (message == NULL) {
+        rondo_wire_poll();
+        return RONDO_IN_PROGRESS;
+    }
+    return msg_deliver(control, message, data, max, bytes);
+}
+
+rondo_status rondo_wire_receive_any(struct rondo_control *control, uint64_t tag, int *rank, void *data,
+                                    size_t max, size_t *bytes)
+{
+    struct rondo_wire_part *part = control->wire;
+    struct rondo_wire_msg *message = NULL;
+    if (atomic_load_explicit(&part->nwaiting, memory_order_acquire) > 0) {
+        pthread_mutex_lock(&control->inbox.lock);
+        for (int i = 0; i < RONDO_WIRE_BUCKETS && message == NULL; i++) {
+            message = msg_unlink(part, i, -1, tag);
+        }
+        pthread_mutex_unlock(&control->inbox.lock);
+    }
+    if (message == NULL) {
+        rondo_wire_poll();
+        return RONDO_IN_PROGRESS;
+    }
+    *rank = message->rank;
+    return msg_deliver(control, message, data, max, bytes);
 }
 
 void rondo_wire_forget(struct rondo_control *control, uint64_t tag)
