@@ -8,18 +8,23 @@
 #include <cmocka.h>
 #include "base/array.h"
 #include "base/mem.h"
+#include "base/memo.h"
 
 /* Pieces are filled before they are freed, and there are many, so that the allocator reuses some. */
-static void memory_is_zeroed_and_line_aligned(void **state)
+static void memory_is_zeroed_and_aligned(void **state)
 {
+    struct line {
+        uint8_t byte[RONDO_CACHE_LINE];
+    } RONDO_ALIGNED(RONDO_CACHE_LINE) * line;
     (void)state;
     for (size_t n = 1; n < 5000; n = n * 3 + 1) {
+        size_t alignment = n < RONDO_MEM_ALIGN_FROM ? _Alignof(max_align_t) : RONDO_CACHE_LINE;
         for (int pass = 0; pass < 2; pass++) {
             uint8_t *piece[64] = { NULL };
             size_t set = 0;
             for (size_t i = 0; i < RONDO_COUNTOF(piece); i++) {
                 assert_int_equal(RONDO_NEW_ARRAY(piece[i], n, "bytes"), RONDO_SUCCESS);
-                assert_int_equal((uintptr_t)piece[i] % RONDO_CACHE_LINE, 0);
+                assert_int_equal((uintptr_t)piece[i] % alignment, 0);
                 for (size_t k = 0; k < n; k++) {
                     set += piece[i][k] != 0;
                 }
@@ -30,6 +35,9 @@ static void memory_is_zeroed_and_line_aligned(void **state)
                 rondo_free(piece[i]);
             }
         }
+        assert_int_equal(RONDO_NEW_ARRAY(line, n, "lines"), RONDO_SUCCESS);
+        assert_int_equal((uintptr_t)line % RONDO_CACHE_LINE, 0);
+        rondo_free(line);
     }
 }
 
@@ -151,10 +159,37 @@ static void random_bytes_fill_everything_and_differ(void **state)
     assert_int_equal(rondo_random(NULL, 0), RONDO_SUCCESS);
 }
 
+/* ---- memo ---- */
+
+static int dropped;
+static void drop(void *result) { dropped += *(int *)result; }
+
+static void a_memo_keeps_the_results_that_were_used_last(void **state)
+{
+    enum { MORE = 3, ALL = RONDO_MEMO_RESULTS + MORE };
+    static uint8_t long_input[RONDO_MEMO_MOST + 1];
+    struct rondo_memo memo = { .drop = drop };
+    int result[ALL];
+    (void)state;
+    for (int i = 0; i < ALL; i++) {
+        result[i] = 1 << i;
+        assert_null(rondo_memo_find(&memo, &i, sizeof(i)));
+        assert_int_equal(rondo_memo_keep(&memo, &i, sizeof(i), &result[i]), 1);
+        assert_ptr_equal(rondo_memo_find(&memo, &(int){ 0 }, sizeof(int)), &result[0]);
+    }
+    assert_int_equal(dropped, (1 << (MORE + 1)) - 2); /* all but the first, which was used all the time */
+    assert_null(rondo_memo_find(&memo, &(int){ 1 }, sizeof(int)));
+    assert_null(rondo_memo_find(&memo, &(int){ 0 }, 1)); /* the same first byte */
+    assert_int_equal(rondo_memo_keep(&memo, long_input, sizeof(long_input), &result[1]), 0);
+    rondo_memo_clear(&memo);
+    assert_int_equal(dropped, (1 << ALL) - 1);
+    assert_null(rondo_memo_find(&memo, &(int){ 0 }, sizeof(int)));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(memory_is_zeroed_and_line_aligned),
+        cmocka_unit_test(memory_is_zeroed_and_aligned),
         cmocka_unit_test(zero_bytes_are_a_unique_pointer),
         cmocka_unit_test(overflowing_sizes_are_errors_and_keep_the_pointer),
         cmocka_unit_test(out_of_memory_is_an_error_that_names_the_purpose),
@@ -162,6 +197,7 @@ int main(void)
         cmocka_unit_test(an_array_that_cannot_grow_is_unchanged),
         cmocka_unit_test(hash_depends_on_every_bit_and_on_the_seed),
         cmocka_unit_test(random_bytes_fill_everything_and_differ),
+        cmocka_unit_test(a_memo_keeps_the_results_that_were_used_last),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,7 +14,13 @@ rondo_status rondo_calloc(void *ptr, size_t n, size_t size, const char *what)
                           what, n, size);
     }
     rounded = rondo_round_up(bytes ? bytes : 1, RONDO_CACHE_LINE);
-    if (posix_memalign(&memory, RONDO_CACHE_LINE, rounded) != 0) {
+    if (bytes < RONDO_MEM_ALIGN_FROM && size % RONDO_CACHE_LINE != 0) {
+        memory = malloc(bytes ? bytes : 1);
+        rounded = bytes;
+    } else if (posix_memalign(&memory, RONDO_CACHE_LINE, rounded) != 0) {
+        memory = NULL;
+    }
+    if (memory == NULL) {
         return rondo_fail(RONDO_SYSTEM_ERROR,
                           "cannot allocate %s: no memory for %zu bytes; look at ulimit -v, the cgroup's "
                           "memory limit and free",

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -37,10 +38,23 @@ static int process_stat(int pid, struct process_stat *stat)
     return 1;
 }
 
+/* This process's own is read once, and again in a forked child. */
 uint64_t rondo_process_start(int pid)
 {
+    static _Atomic uint64_t own_start;
+    static _Atomic int own_pid;
     struct process_stat stat;
-    return process_stat(pid, &stat) ? stat.start : 0;
+    if (atomic_load_explicit(&own_pid, memory_order_acquire) == pid) {
+        return atomic_load_explicit(&own_start, memory_order_relaxed);
+    }
+    if (!process_stat(pid, &stat)) {
+        return 0;
+    }
+    if (pid == getpid()) {
+        atomic_store_explicit(&own_start, stat.start, memory_order_relaxed);
+        atomic_store_explicit(&own_pid, pid, memory_order_release);
+    }
+    return stat.start;
 }
 
 enum rondo_process_state rondo_process_look(int pid, uint64_t start)
