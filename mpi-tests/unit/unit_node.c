@@ -99,6 +99,34 @@ static void unbound_ranks_keep_their_order(void **state)
     job_release(&job);
 }
 
+/* Communicators of one process: the graphs of the second are those of the first, unless its cores, or the
+ * machine, are others. */
+static void ranks_with_other_cores_get_other_graphs(void **state)
+{
+    static const int near[] = { 0, 1, 2, 3 }, far[] = { 0, 4, 1, 5 };
+    static const int groups[] = { 0, 0, 1, 1 };
+    struct job job[4];
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        if (i % 3 == 0) {
+            synthetic(i == 0 ? "pack:1 numa:1 l3:2 core:4 pu:1" : "pack:1 numa:1 l3:4 core:2 pu:1");
+        }
+        job_init(&job[i], 4, i == 1 ? far : near, NULL);
+        job_lay(&job[i], 1);
+        assert_ring(&job[i], 0);
+    }
+    for (int r = 0; r < 4; r++) { /* far: 0 and 2 share a cache */
+        assert_int_equal(job[1].layout.channel[0].ring.rank_at[r] % 2, r / 2);
+        assert_int_equal(job[2].layout.channel[0].ring.rank_at[r], job[0].layout.channel[0].ring.rank_at[r]);
+    }
+    assert_int_equal(crossings(&job[3], 0, groups), 2);
+    assert_null(job[0].layout.nest);
+    assert_non_null(job[3].layout.nest);
+    for (int i = 0; i < 4; i++) {
+        job_release(&job[i]);
+    }
+}
+
 /* Ranks assigned round robin to two nodes: the ring keeps each node's ranks together, and sorts them by
  * cache. */
 static void ranks_of_a_node_are_contiguous(void **state)
@@ -233,6 +261,7 @@ int main(void)
         cmocka_unit_test_teardown(unbound_ranks_keep_their_order, no_synthetic),
         cmocka_unit_test_teardown(ranks_of_a_node_are_contiguous, no_synthetic),
         cmocka_unit_test_teardown(nodes_may_differ, no_synthetic),
+        cmocka_unit_test_teardown(ranks_with_other_cores_get_other_graphs, no_synthetic),
         cmocka_unit_test(topology_parameters_take_effect),
         cmocka_unit_test_teardown(graphs_are_written_and_read, no_synthetic),
     };

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/memo.h"
 #include "base/param.h"
 #include "base/wait.h"
 #include "comm/layout_fill.h"
@@ -20,6 +21,13 @@
 static pthread_mutex_t machine_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct rondo_machine machine; /* communicators come and go, the machine stays */
 static int machine_known;
+
+/* Graphs of host memory, by the ranks' cores. */
+struct packed {
+    size_t n;
+    uint8_t bytes[];
+};
+static struct rondo_memo known_graphs = { .drop = rondo_free };
 
 rondo_status rondo_node_machine(struct rondo_machine *found)
 {
@@ -66,6 +74,7 @@ void rondo_node_forget_machine(void)
     rondo_machine_release(&machine);
     memset(&machine, 0, sizeof(machine));
     machine_known = 0;
+    rondo_memo_clear(&known_graphs);
     pthread_mutex_unlock(&machine_lock);
 }
 
@@ -234,28 +243,43 @@ static void place_by_core(struct rondo_topo_rank *ranks, int n)
     }
 }
 
-static rondo_status node_topo(const struct rondo_layout *layout, const struct rondo_peer *peers,
-                              struct rondo_topo **topo)
+/* All that the graphs of a node depend on, besides the machine. */
+struct node_input {
+    struct rondo_topo_options options;
+    struct rondo_topo_rank rank[]; /* nlocal */
+};
+
+static size_t input_bytes(const struct rondo_layout *layout)
 {
-    struct rondo_topo_options options = RONDO_TOPO_OPTIONS_DEFAULT;
-    struct rondo_topo_rank *ranks;
+    return sizeof(struct node_input) + sizeof(struct rondo_topo_rank) * (size_t)layout->nlocal;
+}
+
+static rondo_status node_input(const struct rondo_layout *layout, const struct rondo_peer *peers,
+                               struct node_input **input_out)
+{
+    const struct rondo_topo_options defaults = RONDO_TOPO_OPTIONS_DEFAULT;
+    struct node_input *input;
     rondo_status status;
     int known = knows_gpus(layout, peers);
-    RONDO_TRY(rondo_node_options(&options));
-    options.nnodes = layout->nnodes;
-    RONDO_TRY(RONDO_NEW_ARRAY(ranks, layout->nlocal, "the ranks of this node"));
+    RONDO_TRY(rondo_calloc(&input, 1, input_bytes(layout), "the ranks of this node"));
+    input->options = defaults;
+    status = rondo_node_options(&input->options);
+    if (status != RONDO_SUCCESS) {
+        rondo_free(input);
+        return status;
+    }
+    input->options.nnodes = layout->nnodes;
     for (int i = 0; i < layout->nlocal; i++) {
         const struct rondo_peer *peer = &peers[layout->local_ranks[i]];
-        ranks[i].rank = peer->rank;
-        ranks[i].busid = peer->device >= 0 && known ? rondo_busid_parse(peer->bus_id) : -1;
-        ranks[i].cores = peer->cores;
+        input->rank[i].rank = peer->rank;
+        input->rank[i].busid = peer->device >= 0 && known ? rondo_busid_parse(peer->bus_id) : -1;
+        input->rank[i].cores = peer->cores;
     }
     if (machine.is_described) {
-        place_by_core(ranks, layout->nlocal);
+        place_by_core(input->rank, layout->nlocal);
     }
-    status = rondo_topo_create(topo, &machine, ranks, layout->nlocal, &options);
-    rondo_free(ranks);
-    return status;
+    *input_out = input;
+    return RONDO_SUCCESS;
 }
 
 static void log_graph(const struct rondo_topo *topo, const struct rondo_graph *g)
@@ -306,16 +330,13 @@ static rondo_status make_graphs(const struct rondo_topo *topo, struct rondo_grap
                                               : RONDO_SUCCESS;
 }
 
-rondo_status rondo_node_graphs(const struct rondo_layout *layout, const struct rondo_peer *peers,
-                               uint8_t **bytes, size_t *n, uint8_t *modes)
+static rondo_status search_graphs(const struct rondo_layout *layout, const struct rondo_peer *peers,
+                                  const struct node_input *input, uint8_t **bytes, size_t *n, uint8_t *modes)
 {
     struct rondo_graph graphs[RONDO_NUM_GRAPHS] = { 0 };
     struct rondo_topo *topo = NULL;
     rondo_status status;
-    *bytes = NULL;
-    pthread_mutex_lock(&machine_lock);
-    RONDO_TRY_GOTO(find_machine(), out);
-    RONDO_TRY_GOTO(node_topo(layout, peers, &topo), out);
+    RONDO_TRY(rondo_topo_create(&topo, &machine, input->rank, layout->nlocal, &input->options));
     if (modes != NULL) {
         fill_p2p_modes(layout, peers, topo, modes);
         log_gdr(layout, peers, topo);
@@ -333,7 +354,61 @@ out:
         rondo_graph_release(&graphs[id]);
     }
     rondo_topo_destroy(topo);
+    return status;
+}
+
+/* Copy the graphs of an earlier communicator whose ranks had the same cores. Ranks' numbers are not in them:
+ * the input has them for log lines only. @return 0: there was none. */
+static int recall_graphs(struct node_input *input, size_t size, int nlocal, uint8_t **bytes, size_t *n)
+{
+    const struct packed *packed;
+    for (int i = 0; i < nlocal; i++) {
+        input->rank[i].rank = 0;
+    }
+    packed = rondo_memo_find(&known_graphs, input, size);
+    if (packed == NULL || rondo_calloc(bytes, 1, packed->n, "a node's graphs") != RONDO_SUCCESS) {
+        return 0;
+    }
+    memcpy(*bytes, packed->bytes, packed->n);
+    *n = packed->n;
+    RONDO_INFO(RONDO_SUBSYS_GRAPH,
+               "%d ranks have the cores of an earlier communicator's: its graphs are used", nlocal);
+    return 1;
+}
+
+static void keep_graphs(const struct node_input *input, size_t size, const uint8_t *bytes, size_t n)
+{
+    struct packed *packed = malloc(sizeof(*packed) + n); /* without it they are only not kept: no error */
+    if (packed == NULL) {
+        return;
+    }
+    packed->n = n;
+    memcpy(packed->bytes, bytes, n);
+    if (!rondo_memo_keep(&known_graphs, input, size, packed)) {
+        free(packed);
+    }
+}
+
+rondo_status rondo_node_graphs(const struct rondo_layout *layout, const struct rondo_peer *peers,
+                               uint8_t **bytes, size_t *n, uint8_t *modes)
+{
+    const struct rondo_params *params = rondo_params();
+    int memo = modes == NULL && params->graph_file[0] == '\0' && params->graph_dump_file[0] == '\0';
+    struct node_input *input = NULL;
+    rondo_status status;
+    *bytes = NULL;
+    pthread_mutex_lock(&machine_lock);
+    RONDO_TRY_GOTO(find_machine(), out);
+    RONDO_TRY_GOTO(node_input(layout, peers, &input), out);
+    if (!memo || !recall_graphs(input, input_bytes(layout), layout->nlocal, bytes, n)) {
+        RONDO_TRY_GOTO(search_graphs(layout, peers, input, bytes, n, modes), out);
+        if (memo) {
+            keep_graphs(input, input_bytes(layout), *bytes, *n);
+        }
+    }
+out:
     pthread_mutex_unlock(&machine_lock);
+    rondo_free(input);
     if (status != RONDO_SUCCESS) {
         rondo_free(*bytes);
         *bytes = NULL;
@@ -468,33 +543,63 @@ static void log_levels(const struct rondo_layout *layout, const struct rondo_sti
                rondo_levels_edges_text(&sum->levels, n, !several, ring, sizeof(ring)));
 }
 
-static rondo_status stitch_all(struct rondo_layout *layout, const struct rondo_peer *peers,
-                               const struct rondo_stitch_input *input)
+/* The layout reads all that it needs of one node's stitch, so an earlier communicator's will do. */
+struct stitch_key {
+    int32_t nranks, host_trees;
+    uint8_t bytes[];
+};
+static pthread_mutex_t stitch_lock = PTHREAD_MUTEX_INITIALIZER;
+static void drop_stitch(void *stitch) { rondo_stitch_destroy(stitch); }
+static struct rondo_memo known_stitches = { .drop = drop_stitch };
+
+static rondo_status use_stitch(struct rondo_layout *layout, const struct rondo_peer *peers,
+                               struct rondo_stitch *stitch)
 {
-    struct rondo_stitch *stitch;
-    rondo_status status;
-    RONDO_TRY(rondo_stitch_create(&stitch, input));
-    status = fill_nics(layout, stitch);
-    if (status != RONDO_SUCCESS) {
-        rondo_stitch_destroy(stitch);
-        return status;
-    }
+    RONDO_TRY(fill_nics(layout, stitch));
     rondo_model_from_graphs(&layout->model, rondo_stitch_summary(stitch));
     limit_channels(layout, is_host(peers, layout->nranks));
     rondo_model_machine(&layout->model, rondo_stitch_summary(stitch));
     rondo_model_levels(&layout->model, rondo_stitch_summary(stitch));
     log_levels(layout, stitch);
-    if (layout->nnodes > 1) {
-        layout->stitch = stitch; /* the layout owns it from here on, also after an error */
-        layout->toward = rondo_stitch_toward;
-        rondo_model_net(&layout->model, rondo_stitch_summary(stitch), net_of_all(peers, layout->nranks));
-        return fill_rings(layout, stitch);
+    return fill_rings(layout, stitch);
+}
+
+static rondo_status stitch_nodes(struct rondo_layout *layout, const struct rondo_peer *peers,
+                                 const struct rondo_stitch_input *input)
+{
+    RONDO_TRY(rondo_stitch_create(&layout->stitch, input)); /* the layout owns it */
+    layout->toward = rondo_stitch_toward;
+    RONDO_TRY(use_stitch(layout, peers, layout->stitch));
+    rondo_model_net(&layout->model, rondo_stitch_summary(layout->stitch), net_of_all(peers, layout->nranks));
+    return RONDO_SUCCESS;
+}
+
+static rondo_status stitch_node(struct rondo_layout *layout, const struct rondo_peer *peers,
+                                const struct rondo_stitch_input *input)
+{
+    size_t bytes = sizeof(struct stitch_key) + input->nbytes[0];
+    struct rondo_stitch *stitch = NULL;
+    struct stitch_key *key;
+    int kept = 1;
+    rondo_status status;
+    RONDO_TRY(rondo_calloc(&key, 1, bytes, "a node's graphs"));
+    key->nranks = input->nranks;
+    key->host_trees = input->host_trees;
+    memcpy(key->bytes, input->bytes[0], input->nbytes[0]);
+    pthread_mutex_lock(&stitch_lock);
+    stitch = rondo_memo_find(&known_stitches, key, bytes);
+    if (stitch == NULL) {
+        RONDO_TRY_GOTO(rondo_stitch_create(&stitch, input), out);
+        kept = rondo_memo_keep(&known_stitches, key, bytes, stitch);
     }
-    status = fill_rings(layout, stitch);
-    if (status == RONDO_SUCCESS) {
-        status = fill_grouped(layout, stitch);
+    RONDO_TRY_GOTO(use_stitch(layout, peers, stitch), out);
+    status = fill_grouped(layout, stitch);
+out:
+    if (!kept) {
+        rondo_stitch_destroy(stitch);
     }
-    rondo_stitch_destroy(stitch);
+    pthread_mutex_unlock(&stitch_lock);
+    rondo_free(key);
     return status;
 }
 
@@ -525,7 +630,7 @@ rondo_status rondo_node_rings(struct rondo_layout *layout, const struct rondo_pe
                                         .nbytes = nbytes,
                                         .fabric = fabric,
                                         .host_trees = is_host(peers, layout->nranks) };
-    status = stitch_all(layout, peers, &input);
+    status = (layout->nnodes > 1 ? stitch_nodes : stitch_node)(layout, peers, &input);
 out:
     rondo_free(rank);
     rondo_free(bytes);
