@@ -12,7 +12,6 @@
 
 #include "base/types.h"
 #include "init/child.h"
-#include "net/auth.h"
 #include "fake_ranks.h"
 #include "faults.h"
 
@@ -129,28 +128,6 @@ static void splits_have_the_right_members(void **state)
         fake_ranks(n, split_with_equal_keys, NULL);
         fake_ranks(n, split_without_colour, NULL);
     }
-}
-
-static void split_and_compare_secrets(struct fake_rank *r)
-{
-    const struct rondo_job *parent = &r->comm->ctx->job;
-    rondo_comm *child = NULL;
-    uint64_t tag, secret[2];
-    int color = 3;
-    FAKE_OK(r, rondo_comm_split(r->comm, color, 0, NULL, &child));
-    tag = rondo_child_tag(parent->hash, "color", parent->nchildren, &color, sizeof(color));
-    rondo_auth_derive(parent->id.nonce, "rondo child", &tag, sizeof(tag), secret, sizeof(secret));
-    FAKE_CHECK(r, memcmp(child->ctx->job.id.nonce, secret, sizeof(secret)) == 0);
-    FAKE_CHECK(r, memcmp(child->ctx->wiring.peers[0].id.nonce, secret, sizeof(secret)) == 0);
-    FAKE_OK(r, rondo_comm_destroy(child));
-}
-
-/* So no record carries it. */
-static void a_childs_secret_comes_from_its_parents(void **state)
-{
-    (void)state;
-    fake_params(NULL);
-    fake_ranks(3, split_and_compare_secrets, NULL);
 }
 
 static void wrong_splits(struct fake_rank *r)
@@ -474,7 +451,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tags_of_children_never_repeat),
         cmocka_unit_test(splits_have_the_right_members),
-        cmocka_unit_test(a_childs_secret_comes_from_its_parents),
         cmocka_unit_test(wrong_splits_are_errors),
         cmocka_unit_test(several_splits_may_run_at_once),
         cmocka_unit_test(one_thread_can_split_for_all),

@@ -78,6 +78,7 @@ struct rondo_wiring {
     struct rondo_p2p **p2p;    /* of each rank; NULL until used */
     int listening;             /* holds the process's listener of the control plane (several nodes) */
     int has_netdevs;           /* holds the net devices (net/netdev.h) */
+    uint32_t handover_ns;      /* time of a cache line between local ranks 0 and 1; 0: unknown */
     struct rondo_mailbox *mailbox;
     struct rondo_direct *direct;   /* direct access between ranks of the node; NULL without a mailbox */
     struct rondo_control *control; /* NULL when nranks is 1 */

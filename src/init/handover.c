@@ -47,11 +47,27 @@ static uint64_t other_process(const struct rondo_ctx *ctx)
     return other == self ? 0 : other;
 }
 
-uint32_t rondo_init_known_handover(const struct rondo_ctx *ctx)
+/* A child whose local ranks 0 and 1 are the parent's has its number, so that both choose alike. @return as
+ * rondo_init_known_handover. */
+static uint32_t inherited(const struct rondo_init *init)
 {
+    const struct rondo_ctx *parent = init->split.parent;
+    const struct rondo_layout *l = &init->ctx->wiring.layout;
+    int same = parent != NULL && parent->wiring.handover_ns > 0 && l->nlocal > 1;
+    for (int i = 0; same && i < 2; i++) {
+        uint64_t process = init->ctx->wiring.peers[l->local_ranks[i]].process_hash;
+        same = process == parent->wiring.peers[parent->wiring.layout.local_ranks[0]].process_hash ||
+               process == parent->wiring.peers[parent->wiring.layout.local_ranks[1]].process_hash;
+    }
+    return same ? 1 + parent->wiring.handover_ns : 0;
+}
+
+uint32_t rondo_init_known_handover(const struct rondo_init *init)
+{
+    const struct rondo_ctx *ctx = init->ctx;
     uint64_t process = other_process(ctx);
     int64_t now = rondo_now_ns();
-    uint32_t ns = 0;
+    uint32_t ns = inherited(init);
     pthread_mutex_lock(&known_lock);
     for (int i = 0; process != 0 && i < MOST_KNOWN; i++) {
         ns = known[i].process == process && now - known[i].at_ns < forget_ns ? 1 + known[i].ns : ns;
@@ -169,6 +185,7 @@ rondo_status rondo_init_measure_handover(struct rondo_init *init, int *silent)
 void rondo_init_use_handover(struct rondo_init *init, uint32_t ns)
 {
     struct rondo_ctx *ctx = init->ctx;
+    ctx->wiring.handover_ns = ns;
     if (!init->handover.known) {
         remember(ctx, ns);
     }

@@ -41,6 +41,9 @@ static void log_phases(const struct rondo_init *init)
     const struct rondo_ctx *ctx = init->ctx;
     char text[256] = "";
     size_t n = 0;
+    if (!rondo_log_on(RONDO_LOG_INFO, RONDO_SUBSYS_INIT | RONDO_SUBSYS_ALLOC)) {
+        return;
+    }
     for (size_t p = 0; p < (size_t)rondo_num_phases; p++) {
         if (init->took_ns[p] > 0 && n < sizeof(text)) {
             n += (size_t)snprintf(text + n, sizeof(text) - n, " %s %.2f", rondo_phases[p]->name,

@@ -166,11 +166,12 @@ static int has_links(const struct rondo_layout *layout, uint32_t algo)
 uint32_t rondo_init_wanted_protos(const struct rondo_layout *layout, const struct rondo_allowed *allowed)
 {
     uint32_t protos = 1u << RONDO_PROTO_SIMPLE;
-    for (int c = 0; c < RONDO_NUM_COLLS; c++) {
-        for (uint32_t a = 0; a < RONDO_NUM_ALGOS; a++) {
-            const struct rondo_schedule *schedule = rondo_schedule_find(
-                rondo_coll_scheduled_as((enum rondo_coll)c), (enum rondo_algo)a);
-            protos |= schedule != NULL && has_links(layout, a) ? allowed->protos[c][a] & schedule->protos : 0;
+    for (int i = 0; i < rondo_num_schedules; i++) {
+        const struct rondo_schedule *schedule = &rondo_schedules[i];
+        for (int c = 0; c < RONDO_NUM_COLLS && has_links(layout, schedule->algo); c++) {
+            protos |= rondo_coll_scheduled_as((enum rondo_coll)c) == schedule->coll
+                          ? allowed->protos[c][schedule->algo] & schedule->protos
+                          : 0;
         }
     }
     return protos;
@@ -192,7 +193,7 @@ static rondo_status prepare_graphs(struct rondo_init *init, struct graph_record 
         RONDO_TRY(rondo_tune_read(&ctx->running.tune, rondo_params()->tune_file));
         mine->note.tune = ctx->running.tune->hash;
     }
-    mine->note.handover = rondo_init_known_handover(ctx);
+    mine->note.handover = rondo_init_known_handover(init);
     RONDO_TRY(rondo_net_open(&ctx->wiring.net, rondo_links_max(&ctx->wiring.layout, mine->nchannels)));
     mine->arena = ctx->wiring.net.arena;
     ctx->backend->fill_record(ctx, backend_part(ctx, mine));

@@ -58,14 +58,17 @@ static rondo_status take_records(struct rondo_init *init)
 static rondo_status finish_peers(struct rondo_init *init)
 {
     struct rondo_ctx *ctx = init->ctx;
-    if (!are_known(init)) {
+    int inherited = are_known(init);
+    if (!inherited) {
         RONDO_TRY(take_records(init));
     }
     if (init->bootstrap->secret != NULL) {
         memcpy(ctx->wiring.peers[0].id.nonce, init->bootstrap->secret, sizeof(ctx->job.id.nonce));
     }
     ctx->job.id = ctx->wiring.peers[0].id;
-    ctx->job.hash = rondo_unique_id_hash(&ctx->job.id);
+    /* An inherited id has no secret to hide. */
+    ctx->job.hash = inherited ? rondo_hash(&ctx->job.id, sizeof(ctx->job.id), 1)
+                              : rondo_unique_id_hash(&ctx->job.id);
     if (ctx->job.name[0] == '\0') {
         snprintf(ctx->job.name, sizeof(ctx->job.name), "#%08x", (unsigned)ctx->job.hash);
     }

@@ -149,9 +149,9 @@ void rondo_init_free_shapes(struct rondo_init *init);
 /** One step of the measurement, on local ranks 0 and 1. @return RONDO_IN_PROGRESS: call again; *silent is
  * then the rank that has not answered. */
 rondo_status rondo_init_measure_handover(struct rondo_init *init, int *silent);
-/** Did this process measure lately, as local rank 0 or 1, with the process of the other? @return 1 + ns (1:
- * it found no time); 0: it did not. */
-uint32_t rondo_init_known_handover(const struct rondo_ctx *ctx);
+/** Has this process measured lately, as local rank 0 or 1, with the process of the other, or has the parent of
+ * a split? @return 1 + ns (1: no time was found); 0: no. */
+uint32_t rondo_init_known_handover(const struct rondo_init *init);
 /** Give the model the measured time, which all ranks have agreed on; 0: none. */
 void rondo_init_use_handover(struct rondo_init *init, uint32_t ns);
 

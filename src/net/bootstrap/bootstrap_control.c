@@ -250,9 +250,11 @@ rondo_status rondo_bootstrap_control(struct rondo_control *parent, const int *me
     /* Hashed, so that they differ from those of other children and of the parent's own messages. */
     made->data_tag = rondo_hash("child data", 10, rondo_hash(&tag, sizeof(tag), parent->head->comm_hash));
     made->note_tag = rondo_hash("child note", 10, made->data_tag);
-    rondo_auth_derive(parent->peers[0].id.nonce, "rondo child", &tag, sizeof(tag), made->secret,
-                      sizeof(made->secret));
-    made->base.secret = made->secret;
+    if (parent->wire != NULL) { /* a child of one node has no use for a secret */
+        rondo_auth_derive(parent->peers[0].id.nonce, "rondo child", &tag, sizeof(tag), made->secret,
+                          sizeof(made->secret));
+        made->base.secret = made->secret;
+    }
     *b = &made->base;
     return RONDO_SUCCESS;
 fail:
