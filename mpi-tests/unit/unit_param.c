@@ -95,7 +95,9 @@ static void every_default_is_allowed(void **state)
             setenv(variable, info.def, 1);
         }
     }
-    assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
+    if (rondo_param_reload() != RONDO_SUCCESS) {
+        fail_msg("%s", rondo_error_text());
+    }
     assert_int_equal(rondo_params()->timeout, 0);
     assert_int_equal(rondo_params()->init_timeout, 60000000000);
     assert_int_equal(rondo_params()->spin, -1);
