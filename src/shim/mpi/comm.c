@@ -1,0 +1,308 @@
+/* Communicators: their state, Rondo's communicator beside them, and their end. */
+#include <dlfcn.h>
+#include <link.h>
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/param.h"
+#include "mpi/rondo_mpi.h"
+#include "net/peer.h"
+#include "shim/mpi/shim.h"
+
+__thread struct shim_thread shim_thread;
+unsigned shim_generation = 1;
+int shim_reporting;
+
+static struct {
+    pthread_mutex_t lock;
+    int ready; /* the keyval, and the callback of MPI_Finalize */
+    int keyval;
+    int closed;                     /* MPI_Finalize has begun */
+    int nlive;                      /* communicators of Rondo */
+    struct shim_comm *first, *last; /* all states */
+    struct shim_settings settings;
+} process = { .lock = PTHREAD_MUTEX_INITIALIZER, .keyval = MPI_KEYVAL_INVALID };
+
+/* What calls find that have no state of their own. */
+static struct shim_comm shut = { .leaves = SHIM_BY_CLOSED }, off = { .leaves = SHIM_BY_OFF };
+
+#define SHIM_NAME_ROW_(ctx, NAME, name, Name) #name,
+const char *shim_coll_name(enum shim_coll coll)
+{
+    static const char *const names[] = { SHIM_TABLE(SHIM_NAME_ROW_, ) };
+    return names[coll];
+}
+
+/* ---- settings ---- */
+
+static int part_parse(char *part, struct shim_settings *s)
+{
+    unsigned named = 0;
+    int64_t bytes;
+    char *rest = NULL;
+    if (strncmp(part, "min=", 4) == 0 || strncmp(part, "max=", 4) == 0) {
+        if (rondo_parse_size(part + 4, &bytes) != 0 || bytes < 0) {
+            return -1;
+        }
+        *(part[1] == 'i' ? &s->min : &s->max) = (size_t)bytes;
+        return 0;
+    }
+    int inverted = part[0] == '^';
+    for (char *name = strtok_r(part + inverted, ",", &rest); name; name = strtok_r(NULL, ",", &rest)) {
+        int coll = 0;
+        while (coll < SHIM_NCOLLS && strcmp(name, shim_coll_name((enum shim_coll)coll)) != 0) {
+            coll++;
+        }
+        if (coll == SHIM_NCOLLS && strcmp(name, "none") != 0 && strcmp(name, "all") != 0) {
+            return -1;
+        }
+        named |= coll < SHIM_NCOLLS ? 1U << coll : strcmp(name, "all") == 0 ? ~0U : 0;
+    }
+    s->allowed = inverted ? ~named : named;
+    return 0;
+}
+
+int shim_selection_parse(const char *text, struct shim_settings *settings)
+{
+    char copy[512], *rest = NULL;
+    settings->allowed = ~0U;
+    settings->min = 0;
+    settings->max = SIZE_MAX;
+    if (strlen(text) >= sizeof copy) {
+        return -1;
+    }
+    memcpy(copy, text, strlen(text) + 1);
+    for (char *part = strtok_r(copy, ";", &rest); part; part = strtok_r(NULL, ";", &rest)) {
+        if (part_parse(part, settings) != 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static void settings_read(struct shim_settings *s)
+{
+    const struct rondo_params *params;
+    s->off = rondo_param_init() != RONDO_SUCCESS;
+    params = rondo_params();
+    if (shim_selection_parse(params->mpi, s) != 0) {
+        s->off = 1;
+        RONDO_WARN("RONDO_MPI=%s: write names of collectives (allreduce,bcast), ^names for all others, all "
+                   "or none, and sizes: \"allreduce,bcast;min=1K;max=1M\". All calls go to MPI",
+                   params->mpi);
+    }
+    s->after = (int)params->mpi_after;
+    s->comms = (int)params->mpi_comms;
+    s->exact = params->mpi_exact;
+    s->tune = params->mpi_tune;
+    s->report = params->mpi_report;
+    shim_reporting = s->report[0] != '\0' && strcmp(s->report, "0") != 0;
+}
+
+const struct shim_settings *shim_settings(void) { return &process.settings; }
+
+/* ---- the end ---- */
+
+static void list_remove(struct shim_comm *c)
+{
+    *(c->previous != NULL ? &c->previous->next : &process.first) = c->next;
+    *(c->next != NULL ? &c->next->previous : &process.last) = c->previous;
+}
+
+/* The ranks destroy what they share in the same order: that of creation at MPI_Finalize, the program's when
+ * it frees communicators. */
+static void rondo_end(struct shim_comm *c)
+{
+    if (c->rondo != NULL) {
+        int outside = shim_thread.inside;
+        shim_thread.inside = outside ? outside : 1;
+        rondo_comm_destroy(c->rondo); /* an error has been reported by the call that met it */
+        shim_thread.inside = outside;
+        c->rondo = NULL;
+        __atomic_sub_fetch(&process.nlive, 1, __ATOMIC_RELAXED);
+    }
+    shim_cells_free(c->cells);
+    free(c->sizes);
+    c->cells = NULL;
+    c->sizes = NULL;
+}
+
+static int comm_deleted(MPI_Comm comm, int key, void *value, void *extra)
+{
+    struct shim_comm *c = value;
+    (void)comm, (void)key, (void)extra;
+    __atomic_add_fetch(&shim_generation, 1, __ATOMIC_RELEASE);
+    pthread_mutex_lock(&process.lock);
+    list_remove(c);
+    pthread_mutex_unlock(&process.lock);
+    rondo_end(c);
+    free(c);
+    return MPI_SUCCESS;
+}
+
+/* MPI_Finalize begins: a callback of MPI_COMM_SELF, so that Fortran's call is seen, too. The states stay
+ * until MPI deletes their communicators, which it may do after it has ended. */
+static int process_ends(MPI_Comm comm, int key, void *value, void *extra)
+{
+    struct shim_comm *c;
+    (void)comm, (void)key, (void)value, (void)extra;
+    __atomic_store_n(&process.closed, 1, __ATOMIC_RELEASE);
+    __atomic_add_fetch(&shim_generation, 1, __ATOMIC_RELEASE);
+    if (shim_reporting) {
+        shim_report_write(process.settings.report);
+    }
+    for (c = process.first; c != NULL; c = c->next) {
+        c->leaves = SHIM_BY_CLOSED;
+        rondo_end(c);
+    }
+    return MPI_SUCCESS;
+}
+
+/* ---- the beginning ---- */
+
+static void process_begin(void)
+{
+    int self_key = MPI_KEYVAL_INVALID;
+    settings_read(&process.settings);
+    if (PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, comm_deleted, &process.keyval, NULL) != MPI_SUCCESS ||
+        PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, process_ends, &self_key, NULL) != MPI_SUCCESS ||
+        PMPI_Comm_set_attr(MPI_COMM_SELF, self_key, NULL) != MPI_SUCCESS) {
+        process.settings.off = 1;
+    }
+    process.ready = 1;
+}
+
+static struct shim_comm *comm_attach(MPI_Comm comm)
+{
+    struct shim_comm *c = calloc(1, sizeof *c);
+    int inter = 0;
+    if (c == NULL || PMPI_Comm_set_attr(comm, process.keyval, c) != MPI_SUCCESS) {
+        free(c); /* the other ranks go on with Rondo, so this is an error */
+        PMPI_Comm_call_errhandler(comm, MPI_ERR_NO_MEM);
+        return &off;
+    }
+    c->comm = comm;
+    PMPI_Comm_test_inter(comm, &inter);
+    PMPI_Comm_rank(comm, &c->rank);
+    PMPI_Comm_size(comm, &c->n);
+    c->leaves = inter ? SHIM_BY_INTER : c->n == 1 ? SHIM_BY_ALONE : SHIM_BY_NONE;
+    pthread_mutex_lock(&process.lock);
+    c->previous = process.last;
+    *(process.last != NULL ? &process.last->next : &process.first) = c;
+    process.last = c;
+    pthread_mutex_unlock(&process.lock);
+    return c;
+}
+
+static struct shim_comm *comm_look_up(MPI_Comm comm)
+{
+    void *value = NULL;
+    int found = 0;
+    if (__atomic_load_n(&process.closed, __ATOMIC_ACQUIRE)) {
+        return &shut;
+    }
+    pthread_mutex_lock(&process.lock);
+    if (!process.ready) {
+        process_begin();
+    }
+    pthread_mutex_unlock(&process.lock);
+    if (process.settings.off || (process.settings.allowed == 0 && !shim_reporting)) {
+        return &off;
+    }
+    if (PMPI_Comm_get_attr(comm, process.keyval, &value, &found) != MPI_SUCCESS) {
+        return NULL;
+    }
+    return found ? value : comm_attach(comm);
+}
+
+struct shim_comm *shim_comm_find(MPI_Comm comm)
+{
+    int initialized = 0, finalized = 0;
+    unsigned generation = __atomic_load_n(&shim_generation, __ATOMIC_ACQUIRE);
+    PMPI_Initialized(&initialized);
+    PMPI_Finalized(&finalized);
+    if (!initialized || finalized || comm == MPI_COMM_NULL) {
+        return NULL;
+    }
+    struct shim_comm *c = comm_look_up(comm);
+    if (c != NULL) {
+        shim_thread.comm = comm;
+        shim_thread.state = c;
+        shim_thread.generation = generation;
+    }
+    return c;
+}
+
+/* ---- Rondo's communicator ---- */
+
+static int is_gpu_library(struct dl_phdr_info *info, size_t bytes, void *arg)
+{
+    static const char *const names[] = { "libcuda.so", "libcudart.so", "libamdhip64.so", "libze_loader.so" };
+    const char *slash = strrchr(info->dlpi_name, '/'), *name = slash != NULL ? slash + 1 : info->dlpi_name;
+    (void)bytes, (void)arg;
+    for (size_t i = 0; i < RONDO_COUNTOF(names); i++) {
+        if (strncmp(name, names[i], strlen(names[i])) == 0) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* The numbers of the ranks whose maximum decides. */
+struct vote {
+    int64_t against; /* an enum shim_reason; the largest counts */
+    int64_t host, minus_host;
+};
+
+static void vote_fill(const struct shim_comm *c, const struct shim_cells *cells, struct vote *mine)
+{
+    struct rondo_hello hello;
+    rondo_hello_fill(&hello);
+    mine->host = (int64_t)((hello.host_hash ^ hello.pidns * 31) >> 2);
+    mine->minus_host = -mine->host;
+    mine->against = cells == NULL                           ? SHIM_BY_FAILED
+                    : dl_iterate_phdr(is_gpu_library, NULL) ? SHIM_BY_GPU
+                    : __atomic_load_n(&process.nlive, __ATOMIC_RELAXED) >= process.settings.comms
+                        ? SHIM_BY_MANY
+                        : SHIM_BY_NONE;
+    (void)c;
+}
+
+static rondo_status rondo_make(struct shim_comm *c)
+{
+    rondo_config config = RONDO_CONFIG_INIT;
+    rondo_status status;
+    config.timeout_ms = 0;
+    config.init_timeout_ms = 0;
+    config.mpi_progress = 1; /* MPI lets no other thread in while this one is in a call of MPI */
+    shim_thread.inside = 2;
+    status = rondo_comm_create(c->comm, &config, &c->rondo);
+    shim_thread.inside = 0;
+    return status;
+}
+
+void shim_comm_make(struct shim_comm *c)
+{
+    struct shim_cells *cells = calloc(1, sizeof *cells);
+    struct vote mine, all = { .against = SHIM_BY_FAILED };
+    vote_fill(c, cells, &mine);
+    if (PMPI_Allreduce(&mine, &all, (int)(sizeof mine / sizeof(int64_t)), MPI_INT64_T, MPI_MAX, c->comm) !=
+            MPI_SUCCESS ||
+        all.against != SHIM_BY_NONE) {
+        c->leaves = (enum shim_reason)all.against;
+        free(cells);
+        return;
+    }
+    c->one_host = all.host == -all.minus_host;
+    if (rondo_make(c) != RONDO_SUCCESS) { /* all ranks get this */
+        RONDO_INFO(RONDO_SUBSYS_INIT, "a communicator of %d ranks stays with MPI: %s", c->n,
+                   rondo_last_error(NULL));
+        c->leaves = SHIM_BY_FAILED;
+        free(cells);
+        return;
+    }
+    __atomic_add_fetch(&process.nlive, 1, __ATOMIC_RELAXED);
+    c->cells = cells;
+}

@@ -1,0 +1,350 @@
+/*
+ * From the arguments of MPI's functions to calls of Rondo. Data movement is in bytes, so it has no part in
+ * MPI's types beyond their signature; a type with gaps is packed. Arguments that are not significant at this
+ * rank, or given with MPI_IN_PLACE, are not looked at.
+ */
+#include "shim/mpi/shim.h"
+
+/* Packing needs as much memory again, and MPI's own functions count in int. */
+static const int64_t MOST = INT64_C(1) << 30;
+
+/* Is a number of bytes, which is the same on all ranks, one that Rondo takes? */
+static inline int decide(struct shim_call *call, int64_t bytes)
+{
+    const struct shim_settings *s = shim_settings();
+    if (RONDO_UNLIKELY(bytes <= 0)) {
+        return shim_leave(call, SHIM_BY_ARGUMENTS);
+    }
+    call->bytes = (size_t)bytes;
+    if (RONDO_UNLIKELY(!(s->allowed >> call->coll & 1))) {
+        return shim_leave(call, SHIM_BY_OFF);
+    }
+    if (RONDO_UNLIKELY(bytes > MOST || (size_t)bytes < s->min || (size_t)bytes > s->max)) {
+        return shim_leave(call, SHIM_BY_SIZE);
+    }
+    return 1;
+}
+
+/* ---- reductions ---- */
+
+/* Not NULL, and not the same buffer twice: MPI says what it thinks of that. */
+static inline int is_sound(const void *send, const void *recv, int64_t count)
+{
+#ifdef OPEN_MPI
+    return recv != NULL && send != NULL && count > 0 && recv != MPI_IN_PLACE;
+#else
+    return recv != NULL && send != NULL && count > 0 && recv != MPI_IN_PLACE && send != recv;
+#endif
+}
+
+/* The part that all reductions share; elements decide. */
+static inline int reduction(struct shim_call *call, int64_t count, int64_t elements, MPI_Datatype datatype,
+                            MPI_Op op)
+{
+    const struct shim_type *type = shim_type_find(datatype);
+    if (RONDO_UNLIKELY(count < 0 || elements <= 0 || type == NULL)) {
+        return shim_leave(call, SHIM_BY_ARGUMENTS);
+    }
+    call->op = shim_op_find(op, type);
+    if (RONDO_UNLIKELY(call->op < 0)) {
+        return shim_leave(call, SHIM_BY_TYPE);
+    }
+    call->dtype = type->dtype;
+    call->count = (size_t)count;
+    call->inexact = (type->kind == SHIM_KIND_FLOAT || type->kind == SHIM_KIND_COMPLEX) &&
+                    (call->op == RONDO_SUM || call->op == RONDO_PROD) && call->c->n > 2;
+    if (RONDO_UNLIKELY(call->inexact && shim_settings()->exact)) {
+        return shim_leave(call, SHIM_BY_EXACT);
+    }
+    return decide(call, elements > MOST ? INT64_MAX : elements * (int64_t)type->size);
+}
+
+int shim_plan_allreduce(struct shim_call *call, const void *send, void *recv, int64_t count,
+                        MPI_Datatype type, MPI_Op op)
+{
+    if (RONDO_UNLIKELY(!is_sound(send, recv, count))) {
+        return shim_leave(call, SHIM_BY_ARGUMENTS);
+    }
+    call->send = send == MPI_IN_PLACE ? recv : send;
+    call->recv = recv;
+    return reduction(call, count, count, type, op);
+}
+
+static int root_is_good(const struct shim_call *call, int root) { return root >= 0 && root < call->c->n; }
+
+int shim_plan_reduce(struct shim_call *call, const void *send, void *recv, int64_t count, MPI_Datatype type,
+                     MPI_Op op, int root)
+{
+    int is_root = call->c->rank == root;
+    if (!root_is_good(call, root) ||
+        (is_root ? !is_sound(send, recv, count) : send == NULL || send == MPI_IN_PLACE)) {
+        return shim_leave(call, SHIM_BY_ARGUMENTS);
+    }
+    call->send = send == MPI_IN_PLACE ? recv : send;
+    call->recv = is_root ? recv : NULL;
+    call->root = root;
+    return reduction(call, count, count, type, op);
+}
+
+int shim_plan_reduce_scatter_block(struct shim_call *call, const void *send, void *recv, int64_t count,
+                                   MPI_Datatype type, MPI_Op op)
+{
+    if (!is_sound(send, recv, count)) {
+        return shim_leave(call, SHIM_BY_ARGUMENTS);
+    }
+    call->send = send == MPI_IN_PLACE ? recv : send;
+    call->recv = recv;
+    return reduction(call, count, count > MOST ? count : count * call->c->n, type, op);
+}
+
+/* The blocks of the result are out.counts, which the ranks have in common. */
+int shim_plan_reduce_scatter(struct shim_call *call, const void *send, void *recv, struct shim_ints counts,
+                             MPI_Datatype type, MPI_Op op)
+{
+    int64_t total = 0;
+    int is_negative = counts.at == NULL;
+    for (int r = 0; r < call->c->n && !is_negative; r++) {
+        is_negative = shim_int(counts, r) < 0;
+        total += shim_int(counts, r);
+    }
+    /* A rank without a block may pass NULL to receive it, but it sends as all do. */
+    if (is_negative || total == 0 || send == NULL || recv == MPI_IN_PLACE ||
+        (recv == NULL && (send == MPI_IN_PLACE || shim_int(counts, call->c->rank) > 0))
+#ifndef OPEN_MPI
+        || send == recv
+#endif
+    ) {
+        return shim_leave(call, SHIM_BY_ARGUMENTS);
+    }
+    call->send = send == MPI_IN_PLACE ? recv : send;
+    call->recv = recv;
+    call->moves = 1;
+    call->has_out = call->has_in = 0;
+    call->out.counts = counts;
+    return reduction(call, total, total, type, op);
+}
+
+int shim_plan_barrier(struct shim_call *call)
+{
+    if (!(shim_settings()->allowed >> SHIM_BARRIER & 1)) {
+        return shim_leave(call, SHIM_BY_OFF);
+    }
+    call->dtype = RONDO_UINT8;
+    return 1;
+}
+
+/* ---- data movement ---- */
+
+/* Describe a buffer of n times `count` elements. @return 0: MPI refuses it */
+static int side(struct shim_side *s, const void *buf, int64_t count, int n, MPI_Datatype type)
+{
+    const struct shim_type *t = shim_type_find(type);
+    if (RONDO_UNLIKELY(t == NULL || count < 0 || count > MOST || buf == MPI_IN_PLACE ||
+                       (buf == NULL && t->is_plain && count > 0 && t->size > 0))) {
+        return 0; /* NULL is MPI_BOTTOM for a type with absolute addresses */
+    }
+    s->buf = (char *)(uintptr_t)buf;
+    s->count = count * n;
+    s->type = type;
+    s->size = t->size;
+    s->extent = t->extent;
+    s->is_plain = t->is_plain;
+    s->blocks = 0;
+    s->packed = NULL;
+    s->held = MPI_DATATYPE_NULL;
+    return 1;
+}
+
+/* One side's bytes for each rank decide. Buffers that need packing are run's business. */
+static inline int movement(struct shim_call *call, int64_t count, size_t size, int copies)
+{
+    call->dtype = RONDO_UINT8;
+    call->op = 0;
+    call->moves = (call->has_out && !call->out.is_plain) || (call->has_in && !call->in.is_plain);
+    if (size > (size_t)MOST || (count > 0 && (int64_t)size > MOST / count / copies)) {
+        call->bytes = (size_t)MOST + 1;
+        return shim_leave(call, SHIM_BY_SIZE);
+    }
+    call->count = (size_t)count * size;
+    call->send = call->has_out ? call->out.buf : NULL;
+    call->recv = call->has_in ? call->in.buf : NULL;
+    return decide(call, count * (int64_t)size);
+}
+
+int shim_plan_bcast(struct shim_call *call, void *buf, int64_t count, MPI_Datatype type, int root)
+{
+    int is_root = call->c->rank == root;
+    struct shim_side *s = is_root ? &call->out : &call->in;
+    call->has_out = is_root;
+    call->has_in = !is_root;
+    if (!root_is_good(call, root) || !side(s, buf, count, 1, type)) {
+        return shim_leave(call, SHIM_BY_ARGUMENTS);
+    }
+    call->root = root;
+    if (!movement(call, count, s->size, 1)) {
+        return 0;
+    }
+    call->send = call->recv = buf;
+    return 1;
+}
+
+/* The place of this rank's block in a buffer of blocks. */
+static char *own_block(const struct shim_call *call, const void *buf, int64_t count, MPI_Datatype type)
+{
+    const struct shim_type *t = shim_type_find(type);
+    return (char *)(uintptr_t)buf + (t != NULL ? call->c->rank * count * t->extent : 0);
+}
+
+int shim_plan_allgather(struct shim_call *call, const void *send, int64_t sendcount, MPI_Datatype sendtype,
+                        void *recv, int64_t recvcount, MPI_Datatype recvtype)
+{
+    if (send == MPI_IN_PLACE) {
+        send = own_block(call, recv, recvcount, recvtype);
+        sendcount = recvcount;
+        sendtype = recvtype;
+    }
+    call->has_out = call->has_in = 1;
+    if (!side(&call->in, recv, recvcount, call->c->n, recvtype) ||
+        !side(&call->out, send, sendcount, 1, sendtype)) {
+        return shim_leave(call, SHIM_BY_ARGUMENTS);
+    }
+    return movement(call, sendcount, call->out.size, call->c->n);
+}
+
+/* In place the data goes out from where it comes in. */
+int shim_plan_alltoall(struct shim_call *call, const void *send, int64_t sendcount, MPI_Datatype sendtype,
+                       void *recv, int64_t recvcount, MPI_Datatype recvtype)
+{
+    if (send == MPI_IN_PLACE) {
+        send = recv;
+        sendcount = recvcount;
+        sendtype = recvtype;
+    }
+    call->has_out = call->has_in = 1;
+    if (!side(&call->in, recv, recvcount, call->c->n, recvtype) ||
+        !side(&call->out, send, sendcount, call->c->n, sendtype)) {
+        return shim_leave(call, SHIM_BY_ARGUMENTS);
+    }
+    return movement(call, sendcount, call->out.size, call->c->n);
+}
+
+int shim_plan_gather(struct shim_call *call, const void *send, int64_t sendcount, MPI_Datatype sendtype,
+                     void *recv, int64_t recvcount, MPI_Datatype recvtype, int root)
+{
+    int is_root = call->c->rank == root;
+    if (!root_is_good(call, root)) {
+        return shim_leave(call, SHIM_BY_ARGUMENTS);
+    }
+    if (is_root && send == MPI_IN_PLACE) {
+        send = own_block(call, recv, recvcount, recvtype);
+        sendcount = recvcount;
+        sendtype = recvtype;
+    }
+    call->has_out = 1;
+    call->has_in = is_root;
+    call->root = root;
+    if ((is_root && !side(&call->in, recv, recvcount, call->c->n, recvtype)) ||
+        !side(&call->out, send, sendcount, 1, sendtype)) {
+        return shim_leave(call, SHIM_BY_ARGUMENTS);
+    }
+    return movement(call, sendcount, call->out.size, call->c->n);
+}
+
+int shim_plan_scatter(struct shim_call *call, const void *send, int64_t sendcount, MPI_Datatype sendtype,
+                      void *recv, int64_t recvcount, MPI_Datatype recvtype, int root)
+{
+    int is_root = call->c->rank == root;
+    if (!root_is_good(call, root)) {
+        return shim_leave(call, SHIM_BY_ARGUMENTS);
+    }
+    if (is_root && recv == MPI_IN_PLACE) {
+        recv = own_block(call, send, sendcount, sendtype);
+        recvcount = sendcount;
+        recvtype = sendtype;
+    }
+    call->has_out = is_root;
+    call->has_in = 1;
+    call->root = root;
+    if ((is_root && !side(&call->out, send, sendcount, call->c->n, sendtype)) ||
+        !side(&call->in, recv, recvcount, 1, recvtype)) {
+        return shim_leave(call, SHIM_BY_ARGUMENTS);
+    }
+    return movement(call, recvcount, call->in.size, call->c->n);
+}
+
+/* ---- counts for each rank ---- */
+
+/* @return the elements of all blocks, or -1: MPI refuses them */
+static int64_t block_side(struct shim_side *s, int n, const void *buf, struct shim_ints counts,
+                          struct shim_ints displs, MPI_Datatype type)
+{
+    int64_t total = 0;
+    if (counts.at == NULL || displs.at == NULL) {
+        return -1;
+    }
+    for (int r = 0; r < n; r++) {
+        int64_t count = shim_int(counts, r);
+        if (count < 0) {
+            return -1;
+        }
+        total += count;
+    }
+    if (!side(s, buf, total > MOST ? MOST : total, 1, type)) {
+        return -1;
+    }
+    s->count = total;
+    s->blocks = 1;
+    s->counts = counts;
+    s->displs = displs;
+    return total;
+}
+
+int shim_plan_allgatherv(struct shim_call *call, const void *send, int64_t sendcount, MPI_Datatype sendtype,
+                         void *recv, struct shim_ints counts, struct shim_ints displs, MPI_Datatype recvtype)
+{
+    int64_t total = block_side(&call->in, call->c->n, recv, counts, displs, recvtype);
+    call->has_out = call->has_in = 1;
+    if (total < 0) {
+        return shim_leave(call, SHIM_BY_ARGUMENTS);
+    }
+    if (send == MPI_IN_PLACE) {
+        send = (char *)recv + shim_int(displs, call->c->rank) * call->in.extent;
+        sendcount = shim_int(counts, call->c->rank);
+        sendtype = recvtype;
+    }
+    if (sendcount != 0 ? !side(&call->out, send, sendcount, 1, sendtype)
+                       : !side(&call->out, recv, 0, 1, recvtype)) { /* NULL with nothing to send */
+        return shim_leave(call, SHIM_BY_ARGUMENTS);
+    }
+    if (!movement(call, total, call->in.size, 1)) {
+        return 0;
+    }
+    call->moves = 1;
+    return 1;
+}
+
+/* No rank knows how much the others exchange: the communicator decides. */
+int shim_plan_alltoallv(struct shim_call *call, const void *send, struct shim_ints sendcounts,
+                        struct shim_ints sdispls, MPI_Datatype sendtype, void *recv,
+                        struct shim_ints recvcounts, struct shim_ints rdispls, MPI_Datatype recvtype)
+{
+    if (send == MPI_IN_PLACE) {
+        send = recv;
+        sendcounts = recvcounts;
+        sdispls = rdispls;
+        sendtype = recvtype;
+    }
+    call->has_out = call->has_in = 1;
+    if (block_side(&call->in, call->c->n, recv, recvcounts, rdispls, recvtype) < 0 ||
+        block_side(&call->out, call->c->n, send, sendcounts, sdispls, sendtype) < 0) {
+        return shim_leave(call, SHIM_BY_ARGUMENTS);
+    }
+    if (!(shim_settings()->allowed >> SHIM_ALLTOALLV & 1)) {
+        return shim_leave(call, SHIM_BY_OFF);
+    }
+    call->dtype = RONDO_UINT8;
+    call->moves = 1;
+    call->send = send;
+    call->recv = recv;
+    return 1;
+}

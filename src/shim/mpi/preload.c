@@ -1,0 +1,191 @@
+/*
+ * librondo_pmpi.so, which a user preloads: it finds out which MPI the process uses, opens the face that was
+ * built for it (librondo_pmpi_openmpi.so or librondo_pmpi_mpich.so, beside this file), and jumps there. It
+ * needs no MPI itself, so that launchers and shells that inherit LD_PRELOAD take no notice. It does need
+ * librondo.so, whose thread-local variables have to be there when the process starts.
+ *
+ * Its functions have the names of MPI's and know nothing of their arguments: each jumps to what its slot
+ * holds. At first that is a function that fills all slots. Where there is no face for the MPI, a slot holds
+ * the MPI library's own function.
+ */
+#include <dlfcn.h>
+#include <link.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "shim/mpi/shim.def"
+
+/* Y(function) for every name of a row. */
+#define FORTRAN_(Y, name, NAME) Y(name) Y(name##_) Y(name##__) Y(NAME) Y(name##_f08_)
+#define NAMES_(Y, NAME, name, Name) \
+    Y(MPI_##Name)                   \
+    Y(MPI_I##name)                  \
+    FORTRAN_(Y, mpi_##name, MPI_##NAME) FORTRAN_(Y, mpi_i##name, MPI_I##NAME) LARGE_##NAME(Y, name, Name)
+#define LARGE_(Y, name, Name) Y(MPI_##Name##_c) Y(MPI_I##name##_c)
+#define LARGE_ALLGATHER(Y, name, Name) LARGE_(Y, name, Name)
+#define LARGE_ALLGATHERV(Y, name, Name) LARGE_(Y, name, Name)
+#define LARGE_ALLREDUCE(Y, name, Name) LARGE_(Y, name, Name)
+#define LARGE_ALLTOALL(Y, name, Name) LARGE_(Y, name, Name)
+#define LARGE_ALLTOALLV(Y, name, Name) LARGE_(Y, name, Name)
+#define LARGE_BARRIER(Y, name, Name)
+#define LARGE_BCAST(Y, name, Name) LARGE_(Y, name, Name)
+#define LARGE_GATHER(Y, name, Name) LARGE_(Y, name, Name)
+#define LARGE_REDUCE(Y, name, Name) LARGE_(Y, name, Name)
+#define LARGE_REDUCE_SCATTER(Y, name, Name) LARGE_(Y, name, Name)
+#define LARGE_REDUCE_SCATTER_BLOCK(Y, name, Name) LARGE_(Y, name, Name)
+#define LARGE_SCATTER(Y, name, Name) LARGE_(Y, name, Name)
+
+/* An argument of any of the functions, in a register or on the stack; the longest, of Fortran, has 11. */
+typedef uintptr_t A;
+typedef int (*any_function)(A, A, A, A, A, A, A, A, A, A, A, A);
+#define PARAMS_ A a, A b, A c, A d, A e, A f, A g, A h, A i, A j, A k, A l
+#define ARGS_ a, b, c, d, e, f, g, h, i, j, k, l
+
+#define SLOT_(function)                   \
+    static int first_##function(PARAMS_); \
+    any_function shim_at_##function __attribute__((visibility("hidden"))) = first_##function;
+#define ROW_SLOT_(ctx, NAME, name, Name) NAMES_(SLOT_, NAME, name, Name)
+SHIM_TABLE(ROW_SLOT_, )
+
+#define LINE_(function) { #function, &shim_at_##function },
+#define ROW_LINE_(ctx, NAME, name, Name) NAMES_(LINE_, NAME, name, Name)
+static const struct {
+    const char *name;
+    any_function *slot;
+} functions[] = { SHIM_TABLE(ROW_LINE_, ) };
+
+/* The MPI of the process. */
+static struct {
+    const char *name; /* of Rondo's library */
+    char path[4096];  /* of MPI's */
+} mpi;
+
+static int library_is_mpi(struct dl_phdr_info *info, size_t bytes, void *arg)
+{
+    static const struct {
+        const char *file, *name;
+    } known[] = { { "libmpi.so.40", "openmpi" }, { "libmpi.so.12", "mpich" }, { "libmpich.so.12", "mpich" } };
+    const char *slash = strrchr(info->dlpi_name, '/'), *file = slash != NULL ? slash + 1 : info->dlpi_name;
+    (void)bytes, (void)arg;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        size_t length = strlen(known[i].file);
+        if (strncmp(file, known[i].file, length) == 0 && (file[length] == '\0' || file[length] == '.')) {
+            mpi.name = known[i].name;
+            snprintf(mpi.path, sizeof mpi.path, "%s", info->dlpi_name);
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Open the face for the MPI, from the folder of this library. */
+static void *face_open(void)
+{
+    char path[4200];
+    Dl_info info;
+    if (mpi.name == NULL || dladdr((void *)(uintptr_t)functions, &info) == 0) {
+        RONDO_WARN(
+            "librondo_pmpi.so: the program uses an MPI that Rondo does not know (it knows libmpi.so.40 "
+            "and libmpi.so.12); MPI carries all calls");
+        return NULL;
+    }
+    const char *slash = strrchr(info.dli_fname, '/');
+    snprintf(path, sizeof path, "%.*slibrondo_pmpi_%s.so",
+             slash != NULL ? (int)(slash - info.dli_fname + 1) : 0, info.dli_fname, mpi.name);
+    void *face = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (face == NULL) {
+        RONDO_WARN(
+            "librondo_pmpi.so: there is no face for this program's MPI (%s): %s; MPI carries all calls",
+            mpi.path, dlerror());
+    }
+    return face;
+}
+
+struct search {
+    const char *name, *self;
+    void *found;
+};
+
+static int library_has(struct dl_phdr_info *info, size_t bytes, void *arg)
+{
+    struct search *search = arg;
+    Dl_info where;
+    (void)bytes;
+    void *library = dlopen(info->dlpi_name, RTLD_LAZY | RTLD_NOLOAD);
+    void *symbol = library != NULL ? dlsym(library, search->name) : NULL;
+    if (symbol != NULL && dladdr(symbol, &where) != 0 && strcmp(where.dli_fname, search->self) != 0) {
+        search->found = symbol;
+    }
+    if (library != NULL) {
+        dlclose(library);
+    }
+    return search->found != NULL;
+}
+
+/* MPI's own function, which may be in a scope that the program opened. */
+static void *own_function(const char *name)
+{
+    Dl_info info;
+    void *found = dlsym(RTLD_NEXT, name);
+    if (found == NULL && dladdr((void *)(uintptr_t)functions, &info) != 0) {
+        struct search search = { name, info.dli_fname, NULL };
+        dl_iterate_phdr(library_has, &search);
+        found = search.found;
+    }
+    return found;
+}
+
+static int missing(PARAMS_)
+{
+    (void)a, (void)b, (void)c, (void)d, (void)e, (void)f, (void)g, (void)h, (void)i, (void)j, (void)k,
+        (void)l;
+    fprintf(stderr, "librondo_pmpi.so: the program called a function that its MPI (%s) does not have\n",
+            mpi.path);
+    abort();
+}
+
+static void slots_fill(void)
+{
+    dl_iterate_phdr(library_is_mpi, NULL);
+    void *face = face_open();
+    for (size_t n = 0; n < sizeof functions / sizeof *functions; n++) {
+        void *symbol = face != NULL ? dlsym(face, functions[n].name) : NULL;
+        any_function function = missing;
+        if (symbol == NULL) {
+            symbol = own_function(functions[n].name);
+        }
+        if (symbol != NULL) {
+            memcpy(&function, &symbol, sizeof function);
+        }
+        __atomic_store_n(functions[n].slot, function, __ATOMIC_RELEASE);
+    }
+}
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+#define FIRST_(function)                  \
+    static int first_##function(PARAMS_)  \
+    {                                     \
+        pthread_once(&once, slots_fill);  \
+        return shim_at_##function(ARGS_); \
+    }
+#define ROW_FIRST_(ctx, NAME, name, Name) NAMES_(FIRST_, NAME, name, Name)
+SHIM_TABLE(ROW_FIRST_, )
+
+/* The entries. A jump leaves the arguments where they are; elsewhere the compiler passes on all that there
+ * could be. */
+#ifdef __x86_64__
+#define ENTRY_(function)                                                                    \
+    __asm__(".text\n.globl " #function "\n.type " #function ", @function\n" #function ":\n" \
+            "\tjmp *shim_at_" #function "(%rip)\n.size " #function ", . - " #function "\n");
+#else
+#define ENTRY_(function)   \
+    int function(PARAMS_); \
+    int function(PARAMS_) { return shim_at_##function(ARGS_); }
+#endif
+#define ROW_ENTRY_(ctx, NAME, name, Name) NAMES_(ENTRY_, NAME, name, Name)
+SHIM_TABLE(ROW_ENTRY_, )

@@ -1,0 +1,240 @@
+/*
+ * Non-blocking calls. A call is queued on a stream of Rondo; the program gets a generalized request, which
+ * MPI_Test, MPI_Wait and their relatives take together with the library's own. What waits in MPI drives
+ * Rondo: Open MPI's progress engine runs functions that are registered with it (opal_progress_register, which
+ * its own components use). MPICH has no such way before 4.2.
+ */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "base/status.h"
+#include "call/stream.h"
+#include "shim/mpi/shim.h"
+
+struct shim_request {
+    struct shim_call call;
+    rondo_stream stream;
+    MPI_Request handle;
+    int code; /* MPI's error code */
+    struct shim_request *next;
+};
+
+static struct {
+    pthread_mutex_t lock;
+    int (*install)(int (*)(void)); /* NULL: the library has no hook */
+    int installed;
+    int npending;
+    struct shim_request *first, **end; /* pending */
+    struct shim_request *idle;         /* with streams, for later calls */
+} process = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+/* ---- callbacks of a generalized request ---- */
+
+static int query(void *state, MPI_Status *status)
+{
+    const struct shim_request *request = state;
+    PMPI_Status_set_elements(status, MPI_BYTE, 0);
+    PMPI_Status_set_cancelled(status, 0);
+    status->MPI_SOURCE = MPI_UNDEFINED;
+    status->MPI_TAG = MPI_UNDEFINED;
+    return request->code;
+}
+
+static int release(void *state)
+{
+    struct shim_request *request = state;
+    pthread_mutex_lock(&process.lock);
+    request->next = process.idle;
+    process.idle = request;
+    pthread_mutex_unlock(&process.lock);
+    return MPI_SUCCESS;
+}
+
+/* MPI does not let a program cancel a collective. */
+static int cancel(void *state, int complete)
+{
+    (void)state, (void)complete;
+    return MPI_SUCCESS;
+}
+
+/* ---- progress ---- */
+
+/* @return the requests whose calls have ended, taken off the list; with the lock held */
+static struct shim_request *take_ended(void)
+{
+    struct shim_request *ended = NULL, **last = &ended, **at = &process.first;
+    while (*at != NULL) {
+        struct shim_request *request = *at;
+        rondo_status status = rondo_stream_query(request->stream);
+        if (status == RONDO_IN_PROGRESS) {
+            at = &request->next;
+            continue;
+        }
+        request->code = status == RONDO_SUCCESS ? MPI_SUCCESS : MPI_ERR_OTHER;
+        *at = request->next;
+        *last = request;
+        last = &request->next;
+        request->next = NULL;
+        __atomic_sub_fetch(&process.npending, 1, __ATOMIC_RELEASE);
+    }
+    process.end = at;
+    return ended;
+}
+
+/* Runs in every call of MPI that waits. @return how many calls have ended */
+static int progress(void)
+{
+    struct shim_request *ended;
+    int n = 0;
+    if (RONDO_LIKELY(__atomic_load_n(&process.npending, __ATOMIC_ACQUIRE) == 0)) {
+        return 0;
+    }
+    if (shim_thread
+            .inside) { /* MPI runs inside of Rondo's wait, which moves all streams; a creation does not */
+        if (shim_thread.inside == 2) {
+            rondo_streams_progress(&n);
+        }
+        return 0;
+    }
+    if (pthread_mutex_trylock(&process.lock) != 0) {
+        return 0;
+    }
+    shim_thread.inside = 1;
+    ended = take_ended();
+    shim_thread.inside = 0;
+    pthread_mutex_unlock(&process.lock);
+    for (struct shim_request *next; ended != NULL; ended = next, n++) {
+        next = ended->next;
+        if (shim_finish(&ended->call, ended->code == MPI_SUCCESS ? RONDO_SUCCESS : RONDO_SYSTEM_ERROR) !=
+            RONDO_SUCCESS) {
+            ended->code = MPI_ERR_OTHER;
+        }
+        free(ended->call.sizes);
+        PMPI_Grequest_complete(ended->handle); /* it may be released at once */
+    }
+    return n;
+}
+
+/* Look in the libraries that MPI itself needs: the program may have opened them in a scope of their own. */
+static void hook_find(void)
+{
+#ifdef OPEN_MPI
+    Dl_info info;
+    void *library = dladdr((void *)(uintptr_t)PMPI_Grequest_start, &info) != 0
+                        ? dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD)
+                        : NULL;
+    void *symbol = library != NULL ? dlsym(library, "opal_progress_register") : NULL;
+    memcpy(&process.install, &symbol, sizeof symbol);
+#endif
+}
+
+int shim_request_works(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, hook_find);
+    return process.install != NULL;
+}
+
+static void hook_install(void)
+{
+    if (!process.installed) {
+        process.installed = 1;
+        process.install(progress);
+    }
+}
+
+/* ---- start ---- */
+
+static rondo_status request_new(struct shim_request **made)
+{
+    struct shim_request *request;
+    rondo_status status = RONDO_SUCCESS;
+    pthread_mutex_lock(&process.lock);
+    hook_install();
+    request = process.idle;
+    if (request != NULL) {
+        process.idle = request->next;
+    }
+    pthread_mutex_unlock(&process.lock);
+    if (request == NULL) {
+        request = calloc(1, sizeof *request);
+        status = request == NULL
+                     ? rondo_fail(RONDO_SYSTEM_ERROR, "no memory for a request on %s", rondo_log_host())
+                     : rondo_stream_create(&request->stream);
+        if (status != RONDO_SUCCESS) {
+            free(request);
+            return status;
+        }
+    }
+    *made = request;
+    return RONDO_SUCCESS;
+}
+
+static void pending_add(struct shim_request *request)
+{
+    request->next = NULL;
+    pthread_mutex_lock(&process.lock);
+    if (process.first == NULL) {
+        process.end = &process.first;
+    }
+    *process.end = request;
+    process.end = &request->next;
+    __atomic_add_fetch(&process.npending, 1, __ATOMIC_RELEASE);
+    pthread_mutex_unlock(&process.lock);
+}
+
+static rondo_status issue(struct shim_request *request)
+{
+    struct shim_call *call = &request->call;
+    rondo_status status = RONDO_SUCCESS;
+    if (call->moves) {
+        status = shim_prepare(call, 1);
+    }
+    if (status == RONDO_SUCCESS) {
+        shim_thread.inside = 1;
+        status = shim_issue(call, request->stream);
+        shim_thread.inside = 0;
+    }
+    if (status != RONDO_SUCCESS) {
+        shim_finish(call, status);
+        free(call->sizes);
+    }
+    return status;
+}
+
+int shim_request_start(struct shim_call *call, MPI_Request *handle)
+{
+    struct shim_request *request;
+    rondo_status status = call->c->failed ? RONDO_INVALID_USAGE : request_new(&request);
+    if (status != RONDO_SUCCESS) {
+        return shim_error(call, status);
+    }
+    request->call = *call;
+    request->call.sizes = NULL;
+    if (!call->moves) {
+        request->call.has_in = request->call.has_out = 0;
+    }
+    request->call.in.packed = request->call.out.packed = NULL;
+    request->call.in.held = request->call.out.held = MPI_DATATYPE_NULL;
+    request->code = MPI_SUCCESS;
+    if (PMPI_Grequest_start(query, release, cancel, request, &request->handle) != MPI_SUCCESS) {
+        release(request);
+        return shim_error(
+            call, rondo_fail(RONDO_SYSTEM_ERROR, "MPI_Grequest_start failed on %s", rondo_log_host()));
+    }
+    status = issue(request);
+    if (status != RONDO_SUCCESS) {
+        request->code = MPI_ERR_OTHER;
+        PMPI_Grequest_complete(request->handle);
+        PMPI_Request_free(&request->handle);
+        return shim_error(call, status);
+    }
+    *handle = request->handle;
+    if (shim_reporting) {
+        shim_report_add(call, 1, 0);
+    }
+    pending_add(request);
+    return MPI_SUCCESS;
+}

@@ -1,0 +1,308 @@
+/* Running a call on Rondo: pack, issue, unpack, and what happens when that fails. */
+#include <limits.h>
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/status.h"
+#include "base/wait.h"
+#include "shim/mpi/shim.h"
+
+/* ---- packing ---- */
+
+enum direction { PACK, UNPACK };
+
+/* Move elements between a buffer with gaps and bytes without. MPI counts in int, so in parts. */
+static int convert(enum direction direction, const struct shim_side *s, char *buf, int64_t count,
+                   char *packed)
+{
+    int64_t most = s->size > 0 ? (INT64_C(1) << 30) / (int64_t)s->size : count;
+    MPI_Datatype type = s->held != MPI_DATATYPE_NULL ? s->held : s->type;
+    if (s->size == 0 || count == 0) {
+        return MPI_SUCCESS;
+    }
+    if (most == 0) {
+        return MPI_ERR_COUNT;
+    }
+    for (int64_t at = 0; at < count; at += most) {
+        int part = (int)(count - at < most ? count - at : most), position = 0,
+            bytes = (int)((int64_t)s->size * part);
+        char *memory = buf + at * s->extent, *line = packed + (size_t)at * s->size;
+        int rc = direction == PACK ? PMPI_Pack(memory, part, type, line, bytes, &position, MPI_COMM_SELF)
+                                   : PMPI_Unpack(line, bytes, &position, memory, part, type, MPI_COMM_SELF);
+        if (rc != MPI_SUCCESS) {
+            return rc;
+        }
+    }
+    return MPI_SUCCESS;
+}
+
+static rondo_status convert_side(enum direction direction, const struct shim_call *call,
+                                 const struct shim_side *s)
+{
+    int rc = MPI_SUCCESS;
+    char *packed = s->packed;
+    if (!s->blocks) {
+        rc = convert(direction, s, s->buf, s->count, packed);
+    }
+    for (int r = 0; s->blocks && r < call->c->n && rc == MPI_SUCCESS; r++) {
+        int64_t count = shim_int(s->counts, r);
+        rc = convert(direction, s, s->buf + shim_int(s->displs, r) * s->extent, count, packed);
+        packed += (size_t)count * s->size;
+    }
+    return rc == MPI_SUCCESS
+               ? RONDO_SUCCESS
+               : rondo_fail(RONDO_SYSTEM_ERROR, "rank %d on %s: MPI cannot %s the buffer of a %s (error %d)",
+                            call->c->rank, rondo_log_host(), direction == PACK ? "pack" : "unpack",
+                            shim_coll_name((enum shim_coll)call->coll), rc);
+}
+
+static rondo_status memory_for(const struct shim_call *call, void *memory, size_t bytes)
+{
+    void *got = malloc(bytes + !bytes);
+    if (got == NULL) {
+        return rondo_fail(RONDO_SYSTEM_ERROR, "rank %d on %s: no memory (%zu bytes) for an MPI %s",
+                          call->c->rank, rondo_log_host(), bytes, shim_coll_name((enum shim_coll)call->coll));
+    }
+    memcpy(memory, &got, sizeof got);
+    return RONDO_SUCCESS;
+}
+
+/* A non-blocking call may use its type after the program has freed it. */
+static rondo_status side_pack(struct shim_call *call, struct shim_side *s, enum direction direction,
+                              int keeps)
+{
+    RONDO_TRY(memory_for(call, &s->packed, (size_t)s->count * s->size));
+    if (direction == PACK) {
+        return convert_side(PACK, call, s);
+    }
+    if (keeps && PMPI_Type_dup(s->type, &s->held) != MPI_SUCCESS) {
+        s->held = MPI_DATATYPE_NULL;
+        return rondo_fail(RONDO_SYSTEM_ERROR, "rank %d on %s: MPI cannot duplicate a type", call->c->rank,
+                          rondo_log_host());
+    }
+    return RONDO_SUCCESS;
+}
+
+/* The counts and displacements of a side's blocks, in bytes from *base. */
+static void block_sizes(const struct shim_side *s, int n, size_t *counts, size_t *displs, char **base)
+{
+    int64_t least = 0;
+    size_t end = 0;
+    for (int r = 0; r < n && s->is_plain; r++) {
+        int64_t at = shim_int(s->displs, r);
+        least = shim_int(s->counts, r) > 0 && at < least ? at : least;
+    }
+    for (int r = 0; r < n; r++) {
+        counts[r] = (size_t)shim_int(s->counts, r) * s->size;
+        displs[r] = !s->is_plain    ? end
+                    : counts[r] > 0 ? (size_t)((shim_int(s->displs, r) - least) * s->extent)
+                                    : 0;
+        end += counts[r];
+    }
+    *base = s->is_plain ? s->buf + least * s->extent : s->packed;
+}
+
+/* ---- prepare and finish ---- */
+
+static rondo_status sizes_reserve(struct shim_call *call, int keeps)
+{
+    size_t bytes = 4 * (size_t)call->c->n * sizeof(size_t);
+    if (keeps) {
+        return memory_for(call, &call->sizes, bytes);
+    }
+    if (call->c->sizes == NULL) {
+        RONDO_TRY(memory_for(call, &call->c->sizes, bytes));
+    }
+    call->sizes = call->c->sizes;
+    return RONDO_SUCCESS;
+}
+
+/* MPI's reduce_scatter in place puts the result at the start; Rondo's at this rank's block. */
+static rondo_status prepare_reduce_scatter(struct shim_call *call)
+{
+    size_t n = (size_t)call->c->n, *counts = call->sizes, *displs = call->sizes + n, end = 0;
+    size_t elem = rondo_dtype_size((rondo_dtype)call->dtype);
+    int equal = 1;
+    for (size_t r = 0; r < n; r++) {
+        counts[r] = (size_t)shim_int(call->out.counts, (int)r);
+        displs[r] = end;
+        end += counts[r];
+        equal &= counts[r] == counts[0];
+    }
+    if (equal) {
+        call->coll = SHIM_REDUCE_SCATTER_BLOCK;
+        call->count = counts[0];
+    } else if (call->send == call->recv && displs[call->c->rank] != 0) {
+        call->temp_bytes = counts[call->c->rank] * elem;
+        RONDO_TRY(memory_for(call, &call->temp, call->temp_bytes));
+        call->temp_to = call->recv;
+        call->recv = call->temp;
+    }
+    return RONDO_SUCCESS;
+}
+
+rondo_status shim_prepare(struct shim_call *call, int keeps)
+{
+    size_t n = (size_t)call->c->n;
+    struct shim_side *out = &call->out, *in = &call->in;
+    char *base;
+    call->sizes = NULL;
+    if (call->coll == SHIM_REDUCE_SCATTER) {
+        RONDO_TRY(sizes_reserve(call, keeps));
+        return prepare_reduce_scatter(call);
+    }
+    if (call->has_out && !out->is_plain) {
+        RONDO_TRY(side_pack(call, out, PACK, keeps));
+        call->send = out->packed;
+    }
+    if (call->has_in && !in->is_plain) {
+        RONDO_TRY(side_pack(call, in, UNPACK, keeps));
+        call->recv = in->packed;
+    }
+    if (call->coll == SHIM_BCAST) {
+        call->send = call->recv = call->has_out ? out->packed : in->packed;
+    }
+    if ((call->has_in && in->blocks) || (call->has_out && out->blocks)) {
+        RONDO_TRY(sizes_reserve(call, keeps));
+    }
+    if (call->has_in && in->blocks) {
+        block_sizes(in, call->c->n, call->sizes, call->sizes + n, &base);
+        call->recv = base;
+    }
+    if (call->has_out && out->blocks) {
+        block_sizes(out, call->c->n, call->sizes + 2 * n, call->sizes + 3 * n, &base);
+        call->send = base;
+    }
+    return RONDO_SUCCESS;
+}
+
+static void side_free(struct shim_side *s)
+{
+    free(s->packed);
+    s->packed = NULL;
+    if (s->held != MPI_DATATYPE_NULL) {
+        PMPI_Type_free(&s->held);
+    }
+}
+
+rondo_status shim_finish(struct shim_call *call, rondo_status status)
+{
+    if (call->temp != NULL) {
+        if (status == RONDO_SUCCESS) {
+            memcpy(call->temp_to, call->temp, call->temp_bytes);
+        }
+        free(call->temp);
+        call->temp = NULL;
+    }
+    if (call->has_in) {
+        if (status == RONDO_SUCCESS && call->in.packed != NULL) {
+            status = convert_side(UNPACK, call, &call->in);
+        }
+        side_free(&call->in);
+    }
+    if (call->has_out) {
+        side_free(&call->out);
+    }
+    return status;
+}
+
+/* ---- issue ---- */
+
+static rondo_status issue_blocks(const struct shim_call *call, rondo_stream stream)
+{
+    size_t n = (size_t)call->c->n, *in = call->sizes, *out = call->sizes + 2 * n;
+    rondo_comm *comm = call->c->rondo;
+    rondo_dtype type = (rondo_dtype)call->dtype;
+    if (call->coll == SHIM_REDUCE_SCATTER) {
+        return rondo_reduce_scatterv(call->send, call->recv, in, in + n, type, (rondo_op)call->op, comm,
+                                     stream);
+    }
+    return call->coll == SHIM_ALLGATHERV
+               ? rondo_all_gatherv(call->send, call->recv, in, in + n, type, comm, stream)
+               : rondo_all_to_allv(call->send, out, out + n, call->recv, in, in + n, type, comm, stream);
+}
+
+rondo_status shim_issue(const struct shim_call *call, rondo_stream stream)
+{
+    rondo_comm *comm = call->c->rondo;
+    rondo_dtype type = (rondo_dtype)call->dtype;
+    rondo_op op = (rondo_op)call->op;
+    const void *send = call->send;
+    void *recv = call->recv;
+    size_t count = call->count;
+    switch ((enum shim_coll)call->coll) {
+    case SHIM_ALLREDUCE: return rondo_all_reduce(send, recv, count, type, op, comm, stream);
+    case SHIM_REDUCE: return rondo_reduce(send, recv, count, type, op, call->root, comm, stream);
+    case SHIM_REDUCE_SCATTER_BLOCK: return rondo_reduce_scatter(send, recv, count, type, op, comm, stream);
+    case SHIM_BCAST: return rondo_broadcast(send, recv, count, type, call->root, comm, stream);
+    case SHIM_BARRIER: return rondo_barrier(comm, stream);
+    case SHIM_ALLGATHER: return rondo_all_gather(send, recv, count, type, comm, stream);
+    case SHIM_ALLTOALL: return rondo_all_to_all(send, recv, count, type, comm, stream);
+    case SHIM_GATHER: return rondo_gather(send, recv, count, type, call->root, comm, stream);
+    case SHIM_SCATTER: return rondo_scatter(send, recv, count, type, call->root, comm, stream);
+    case SHIM_REDUCE_SCATTER:
+    case SHIM_ALLGATHERV:
+    case SHIM_ALLTOALLV: return issue_blocks(call, stream);
+    case SHIM_NCOLLS: break;
+    }
+    return rondo_fail(RONDO_INTERNAL_ERROR, "an unknown collective (%d)", call->coll);
+}
+
+/* ---- a blocking call ---- */
+
+int shim_error(struct shim_call *call, rondo_status status)
+{
+    struct shim_comm *c = call->c;
+    if (!c->failed) {
+        c->failed = 1;
+        if (!rondo_error_logged()) {
+            rondo_fail_aloud(status);
+        }
+        RONDO_WARN("rank %d: Rondo failed in an MPI %s, so the MPI communicator has no collectives any more",
+                   c->rank, shim_coll_name((enum shim_coll)call->coll));
+        shim_thread.inside = 1;
+        rondo_comm_abort(c->rondo); /* the other ranks' calls end, too */
+        shim_thread.inside = 0;
+        c->rondo = NULL;
+    }
+    PMPI_Comm_call_errhandler(c->comm, MPI_ERR_OTHER);
+    return MPI_ERR_OTHER;
+}
+
+static __attribute__((noinline)) rondo_status run_moves(struct shim_call *call)
+{
+    uint8_t coll = call->coll;
+    call->out.packed = call->in.packed = NULL;
+    call->out.held = call->in.held = MPI_DATATYPE_NULL;
+    rondo_status status = shim_prepare(call, 0);
+    if (status == RONDO_SUCCESS) {
+        status = shim_issue(call, NULL);
+    }
+    status = shim_finish(call, status);
+    call->coll = coll;
+    return status;
+}
+
+static __attribute__((noinline)) rondo_status run_timed(struct shim_call *call)
+{
+    int64_t begin = rondo_now_ns();
+    rondo_status status = call->moves ? run_moves(call) : shim_issue(call, NULL);
+    return status == RONDO_SUCCESS ? shim_took(call, rondo_now_ns() - begin) : status;
+}
+
+int shim_run(struct shim_call *call)
+{
+    rondo_status status;
+    if (RONDO_UNLIKELY(call->c->failed)) {
+        return shim_error(call, RONDO_INVALID_USAGE);
+    }
+    shim_thread.inside = 1;
+    if (RONDO_UNLIKELY(call->sampled || shim_reporting)) {
+        status = run_timed(call);
+    } else {
+        status = RONDO_UNLIKELY(call->moves) ? run_moves(call) : shim_issue(call, NULL);
+    }
+    shim_thread.inside = 0;
+    return RONDO_LIKELY(status == RONDO_SUCCESS) ? MPI_SUCCESS : shim_error(call, status);
+}

@@ -1,0 +1,306 @@
+/*
+ * The MPI face: a library for LD_PRELOAD that runs an MPI program's own collectives on Rondo. One source,
+ * built once per MPI. docs/mpi-face.md is the user's view.
+ *
+ * A call. Each function of MPI that shim.def names is defined in calls.c. It fills a struct shim_call from
+ * its arguments (plan.c), asks whether the call is taken over (tune.c), and either runs it on Rondo (run.c,
+ * or request.c for a non-blocking call), or calls the MPI library's function with the arguments as they are.
+ *
+ * Every rank decides the same. What decides is the collective, the bytes of the type signature, whether the
+ * result depends on the order of a sum, and the communicator with its history of calls: all ranks of a
+ * communicator have these in common. Handles, addresses, alignment, MPI_IN_PLACE and local failures decide
+ * nothing. Arguments that MPI refuses go to MPI, so that its messages appear.
+ *
+ * A communicator. State hangs on the program's communicator by an attribute, which a duplicate does not
+ * inherit. The Nth call that could be taken over creates Rondo's communicator, after one small MPI_Allreduce
+ * in which the ranks agree that all can. The state goes with the communicator, or in MPI_Finalize (a callback
+ * of MPI_COMM_SELF), in the order of creation, because all ranks have that in common.
+ *
+ * Progress. A call that waits in Rondo makes progress in MPI (rondo_mpi.h). The other way, a pending
+ * non-blocking call moves in each call of MPI that waits: the library runs Rondo from its progress engine
+ * (request.c); where it offers no such hook, non-blocking calls go to MPI.
+ *
+ * Threads. As MPI has it: one collective at a time on a communicator, any number on different ones. A thread
+ * remembers the communicator and the types that it used last, and forgets them when any is freed.
+ */
+#ifndef RONDO_SHIM_MPI_SHIM_H
+#define RONDO_SHIM_MPI_SHIM_H
+
+#include <mpi.h>
+#include <string.h>
+#include "base/types.h"
+#include "base/wait.h"
+#include "rondo.h"
+#include "shim/mpi/shim.def"
+
+#pragma GCC visibility push(hidden)
+
+#define SHIM_ENUM_ROW_(ctx, NAME, ...) SHIM_##NAME,
+enum shim_coll { SHIM_TABLE(SHIM_ENUM_ROW_, ) SHIM_NCOLLS };
+#undef SHIM_ENUM_ROW_
+#define SHIM_ENUM_ROW_(ctx, NAME, ...) SHIM_BY_##NAME,
+enum shim_reason { SHIM_REASON_TABLE(SHIM_ENUM_ROW_, ) SHIM_NREASONS };
+#undef SHIM_ENUM_ROW_
+
+/* ---- types and operations (type.c) ---- */
+
+/* What MPI lets an operation combine. */
+enum shim_kind {
+    SHIM_KIND_OTHER = 0,
+    SHIM_KIND_INT = 1,
+    SHIM_KIND_FLOAT = 2,
+    SHIM_KIND_LOGICAL = 4,
+    SHIM_KIND_BYTE = 8,
+    SHIM_KIND_COMPLEX = 16,
+    SHIM_KIND_PAIR = 32
+};
+
+struct shim_type {
+    MPI_Datatype handle;
+    size_t size;     /* bytes of its signature */
+    MPI_Aint extent; /* from one element to the next */
+    int is_plain;    /* its elements lie in memory as MPI_Pack writes them, without gaps */
+    int dtype;       /* Rondo's, of a predefined type; -1: none */
+    enum shim_kind kind;
+};
+
+/**
+ * Look up a type. The result is valid until this thread looks up the next types (there are two at least).
+ * @return NULL: MPI_DATATYPE_NULL, or MPI does not know it
+ */
+const struct shim_type *shim_type_find(MPI_Datatype type);
+/** @return Rondo's operation if it may combine the type, or -1. */
+int shim_op_find(MPI_Op op, const struct shim_type *type);
+
+/* ---- communicators (comm.c) ---- */
+
+enum { SHIM_NCLASSES = 32, SHIM_SAMPLES = 7 };
+
+/* Times in a measuring round, in ns. */
+struct shim_trial {
+    int64_t ns[2][SHIM_SAMPLES]; /* of MPI, of Rondo */
+    int64_t agreed[2];           /* the sums of the ranks' medians */
+};
+enum shim_verdict { SHIM_OPEN, SHIM_TAKE, SHIM_LEAVE };
+/* The decision for a collective and a size class. */
+struct shim_cell {
+    uint8_t verdict; /* enum shim_verdict */
+    uint8_t round;   /* of measuring */
+    struct shim_trial *trial;
+};
+struct shim_cells {
+    struct shim_cell cell[SHIM_NCOLLS][2][SHIM_NCLASSES]; /* [1]: the result depends on the order of a sum */
+};
+
+struct shim_comm {
+    MPI_Comm comm;
+    int rank, n;
+    enum shim_reason leaves; /* why all calls go to MPI; NONE: they need not */
+    int ncalls;              /* that could have been taken over, until Rondo's communicator exists */
+    int failed;              /* Rondo's communicator has ended with an error */
+    int one_host;
+    struct shim_cells *cells; /* set: Rondo's communicator exists */
+    rondo_comm *rondo;
+    size_t *sizes;                     /* 4 * n counts and displacements for one call; NULL: not needed yet */
+    struct shim_comm *next, *previous; /* of the process, in order of creation */
+};
+
+/* What a thread used last. The generations say when it must forget. */
+struct shim_thread {
+    MPI_Comm comm;
+    struct shim_comm *state;
+    unsigned generation;
+    int inside; /* in a call of Rondo: 1; while it creates a communicator: 2 */
+    struct shim_types *types;
+};
+extern __thread struct shim_thread shim_thread __attribute__((tls_model("initial-exec")));
+extern unsigned shim_generation;
+extern int shim_reporting; /* RONDO_MPI_REPORT is set */
+
+/** Look up a communicator that this thread did not use last. @return NULL: calls go to MPI. */
+struct shim_comm *shim_comm_find(MPI_Comm comm);
+/** Create Rondo's communicator; collective. Sets cells, or leaves. */
+void shim_comm_make(struct shim_comm *c);
+
+/* The settings (RONDO_MPI_*), read once. */
+struct shim_settings {
+    int off;          /* a setting is wrong: all calls go to MPI */
+    unsigned allowed; /* a bit for each enum shim_coll */
+    size_t min, max;  /* bytes */
+    int after, comms, exact, tune;
+    const char *report;
+};
+const struct shim_settings *shim_settings(void);
+/** Parse the text of RONDO_MPI. @return 0, or -1 */
+int shim_selection_parse(const char *text, struct shim_settings *settings);
+const char *shim_coll_name(enum shim_coll coll);
+
+/* ---- a call ---- */
+
+/* An array of int, or of MPI_Count or MPI_Aint in the large-count functions. */
+struct shim_ints {
+    const void *at;
+    size_t width;
+};
+#define SHIM_INTS(array) ((struct shim_ints){ array, sizeof(*(array)) })
+static inline int64_t shim_int(struct shim_ints a, int i)
+{
+    return a.width == sizeof(int) ? ((const int *)a.at)[i] : ((const int64_t *)a.at)[i];
+}
+
+/* A buffer as MPI describes it: count elements, or a block for each rank. */
+struct shim_side {
+    char *buf;
+    int64_t count;
+    MPI_Datatype type;
+    size_t size;
+    MPI_Aint extent;
+    int is_plain, blocks;
+    struct shim_ints counts, displs; /* blocks */
+    void *packed;                    /* memory of the call; NULL: none */
+    MPI_Datatype held;               /* a duplicate that a non-blocking call keeps; or MPI_DATATYPE_NULL */
+};
+
+struct shim_call {
+    struct shim_comm *c;
+    uint8_t coll;    /* enum shim_coll */
+    uint8_t inexact; /* the result depends on the order of a sum */
+    uint8_t moves;   /* out and in are set: packs, or has blocks */
+    uint8_t timed;   /* the caller reports to shim_passed */
+    uint8_t reason;  /* enum shim_reason */
+    uint8_t sampled; /* a measuring round: its time counts */
+    int dtype, op, root;
+    size_t bytes; /* that decide; for each rank */
+    const void *send;
+    void *recv;
+    size_t count; /* elements of dtype */
+    struct shim_cell *cell;
+    int64_t start_ns;
+    int has_out, has_in;
+    struct shim_side out, in;
+    size_t *sizes; /* counts and displacements of blocks, in bytes: in, then out */
+    void *temp;    /* result of a reduce_scatter in place, copied to temp_to */
+    void *temp_to;
+    size_t temp_bytes;
+};
+
+/** Begin a call: what is not set here is unset. @return 0: it goes to MPI. */
+static inline int shim_begin(struct shim_call *call, enum shim_coll coll, MPI_Comm comm);
+
+/* Fill a call from its arguments (plan.c). @return 0: it goes to MPI, and call->reason says why */
+int shim_plan_allreduce(struct shim_call *call, const void *send, void *recv, int64_t count,
+                        MPI_Datatype type, MPI_Op op);
+int shim_plan_reduce(struct shim_call *call, const void *send, void *recv, int64_t count, MPI_Datatype type,
+                     MPI_Op op, int root);
+int shim_plan_reduce_scatter_block(struct shim_call *call, const void *send, void *recv, int64_t count,
+                                   MPI_Datatype type, MPI_Op op);
+int shim_plan_reduce_scatter(struct shim_call *call, const void *send, void *recv, struct shim_ints counts,
+                             MPI_Datatype type, MPI_Op op);
+int shim_plan_barrier(struct shim_call *call);
+int shim_plan_bcast(struct shim_call *call, void *buf, int64_t count, MPI_Datatype type, int root);
+int shim_plan_allgather(struct shim_call *call, const void *send, int64_t sendcount, MPI_Datatype sendtype,
+                        void *recv, int64_t recvcount, MPI_Datatype recvtype);
+int shim_plan_alltoall(struct shim_call *call, const void *send, int64_t sendcount, MPI_Datatype sendtype,
+                       void *recv, int64_t recvcount, MPI_Datatype recvtype);
+int shim_plan_gather(struct shim_call *call, const void *send, int64_t sendcount, MPI_Datatype sendtype,
+                     void *recv, int64_t recvcount, MPI_Datatype recvtype, int root);
+int shim_plan_scatter(struct shim_call *call, const void *send, int64_t sendcount, MPI_Datatype sendtype,
+                      void *recv, int64_t recvcount, MPI_Datatype recvtype, int root);
+int shim_plan_allgatherv(struct shim_call *call, const void *send, int64_t sendcount, MPI_Datatype sendtype,
+                         void *recv, struct shim_ints counts, struct shim_ints displs, MPI_Datatype recvtype);
+int shim_plan_alltoallv(struct shim_call *call, const void *send, struct shim_ints sendcounts,
+                        struct shim_ints sdispls, MPI_Datatype sendtype, void *recv,
+                        struct shim_ints recvcounts, struct shim_ints rdispls, MPI_Datatype recvtype);
+
+/* ---- decisions (tune.c) ---- */
+
+/** Is a planned blocking call taken over? May create Rondo's communicator. If not, the caller calls MPI, and
+ * then shim_passed if call->timed. */
+static inline int shim_takes(struct shim_call *call);
+int shim_takes_slow(struct shim_call *call);
+/** The same for a non-blocking call; never waits. */
+int shim_takes_request(struct shim_call *call);
+/** A call that went to MPI has returned. */
+void shim_passed(struct shim_call *call);
+/** A call has run on Rondo in ns. Counts it, and may end the measuring rounds. @return a status of Rondo */
+rondo_status shim_took(struct shim_call *call, int64_t ns);
+/** Free the cells of a communicator. */
+void shim_cells_free(struct shim_cells *cells);
+
+/* ---- running (run.c) ---- */
+
+/** Run a call on Rondo. @return MPI's code; the error handler has been called */
+int shim_run(struct shim_call *call);
+/* The parts, for request.c. Prepare packs and fills call->sizes; finish unpacks unless the call failed, and
+ * frees what prepare has allocated. @return RONDO_SYSTEM_ERROR with a sentence */
+rondo_status shim_prepare(struct shim_call *call, int keeps);
+rondo_status shim_issue(const struct shim_call *call, rondo_stream stream);
+rondo_status shim_finish(struct shim_call *call, rondo_status status);
+/** Rondo has failed: say why, end its communicator, and call the error handler. @return MPI's code */
+int shim_error(struct shim_call *call, rondo_status status);
+
+/* ---- non-blocking calls (request.c) ---- */
+
+/** Can this MPI library move Rondo's calls along? The same on all ranks. */
+int shim_request_works(void);
+int shim_request_start(struct shim_call *call, MPI_Request *request);
+
+/* ---- the report (report.c) ---- */
+
+/** Count a call that has ended. taken 1: on Rondo. */
+void shim_report_add(const struct shim_call *call, int taken, int64_t ns);
+/** Write the report on rank 0 of MPI_COMM_WORLD. where: "1" is stderr, else a file. */
+void shim_report_write(const char *where);
+
+/* ---- inline parts ---- */
+
+static inline int shim_class(size_t bytes)
+{
+    int class = bytes < 2 ? 0 : 64 - __builtin_clzl(bytes - 1); /* (2^(i-1), 2^i] */
+    return class < SHIM_NCLASSES ? class : SHIM_NCLASSES - 1;
+}
+
+/** A call goes to MPI; the report counts it and its time. @return 0 */
+static inline int shim_leave(struct shim_call *call, enum shim_reason reason)
+{
+    call->reason = (uint8_t)reason;
+    if (RONDO_UNLIKELY(shim_reporting)) {
+        call->timed = 1;
+        call->start_ns = rondo_now_ns();
+    }
+    return 0;
+}
+
+static inline int shim_begin(struct shim_call *call, enum shim_coll coll, MPI_Comm comm)
+{
+    struct shim_thread *t = &shim_thread;
+    call->c = RONDO_LIKELY(t->comm == comm &&
+                           t->generation == __atomic_load_n(&shim_generation, __ATOMIC_ACQUIRE))
+                  ? t->state
+                  : shim_comm_find(comm);
+    call->coll = (uint8_t)coll;
+    call->timed = call->sampled = 0;
+    call->bytes = 0;
+    if (call->c == NULL || call->c->leaves != SHIM_BY_NONE) {
+        return shim_leave(call, call->c == NULL ? SHIM_BY_CLOSED : call->c->leaves);
+    }
+    call->inexact = call->moves = 0;
+    call->root = 0;
+    call->temp = NULL;
+    return 1;
+}
+
+static inline int shim_takes(struct shim_call *call)
+{
+    const struct shim_comm *c = call->c;
+    if (RONDO_LIKELY(c->cells != NULL)) {
+        call->cell = &c->cells->cell[call->coll][call->inexact][shim_class(call->bytes)];
+        if (RONDO_LIKELY(call->cell->verdict == SHIM_TAKE)) {
+            return 1;
+        }
+    }
+    return shim_takes_slow(call);
+}
+
+#pragma GCC visibility pop
+#endif

@@ -1,0 +1,171 @@
+/*
+ * Decisions. For each collective and size class of a communicator: where both libraries give the same bits,
+ * calls alternate between them for some rounds, then the ranks add up their medians and keep the faster one.
+ * Where they do not, the model decides, so that each run of the program gives the same bits.
+ */
+#include <stdlib.h>
+
+#include "base/param.h"
+#include "base/wait.h"
+#include "shim/mpi/shim.h"
+
+enum { MPI_SIDE, RONDO_SIDE };
+/* Large calls are measured in fewer rounds. The first of each side does not count: it sets things up. */
+enum { LARGE = 1 << 20, SAMPLES_LARGE = 3 };
+
+static int samples_of(const struct shim_call *call)
+{
+    return call->bytes > LARGE ? SAMPLES_LARGE : SHIM_SAMPLES;
+}
+
+void shim_cells_free(struct shim_cells *cells)
+{
+    for (int coll = 0; cells != NULL && coll < SHIM_NCOLLS; coll++) {
+        for (int i = 0; i < 2 * SHIM_NCLASSES; i++) {
+            free(cells->cell[coll][i / SHIM_NCLASSES][i % SHIM_NCLASSES].trial);
+        }
+    }
+    free(cells);
+}
+
+/* The verdict that needs no measuring. */
+static enum shim_verdict model(const struct shim_call *call)
+{
+    if (shim_settings()->tune == RONDO_MPI_TUNE_ALWAYS) {
+        return SHIM_TAKE;
+    }
+    if (call->inexact || shim_settings()->tune == RONDO_MPI_TUNE_MODEL) {
+        return call->c->one_host ? SHIM_TAKE : SHIM_LEAVE;
+    }
+    return SHIM_OPEN;
+}
+
+/* MPI and Rondo take turns. */
+static int measures(struct shim_call *call)
+{
+    struct shim_cell *cell = call->cell;
+    int side = cell->round % 2;
+    if (cell->trial == NULL) {
+        cell->trial = calloc(1, sizeof *cell->trial); /* NULL: the other ranks' times decide */
+    }
+    call->sampled = 1;
+    if (side == RONDO_SIDE) {
+        return 1;
+    }
+    call->reason = SHIM_BY_TRIAL;
+    call->timed = 1;
+    call->start_ns = rondo_now_ns();
+    return 0;
+}
+
+int shim_takes_slow(struct shim_call *call)
+{
+    struct shim_comm *c = call->c;
+    if (c->cells == NULL) {
+        if (c->ncalls + 1 < shim_settings()->after) {
+            c->ncalls++;
+            return shim_leave(call, SHIM_BY_EARLY);
+        }
+        shim_comm_make(c);
+        if (c->cells == NULL) {
+            return shim_leave(call, c->leaves);
+        }
+    }
+    call->cell = &c->cells->cell[call->coll][call->inexact][shim_class(call->bytes)];
+    if (call->cell->verdict == SHIM_OPEN) {
+        call->cell->verdict = (uint8_t)model(call);
+    }
+    if (call->cell->verdict == SHIM_OPEN) {
+        return measures(call);
+    }
+    return call->cell->verdict == SHIM_TAKE ||
+           shim_leave(call, call->inexact ? SHIM_BY_MODEL : SHIM_BY_SLOWER);
+}
+
+/* A class that is being measured is left to the blocking calls. */
+int shim_takes_request(struct shim_call *call)
+{
+    const struct shim_comm *c = call->c;
+    if (!shim_request_works()) {
+        return shim_leave(call, SHIM_BY_REQUEST);
+    }
+    if (c->cells == NULL) {
+        return shim_leave(call, SHIM_BY_EARLY);
+    }
+    call->cell = &c->cells->cell[call->coll][call->inexact][shim_class(call->bytes)];
+    enum shim_verdict verdict = (enum shim_verdict)call->cell->verdict;
+    if (verdict == SHIM_OPEN) {
+        verdict = model(call);
+        verdict = verdict != SHIM_OPEN ? verdict : c->one_host ? SHIM_TAKE : SHIM_LEAVE;
+    }
+    return verdict == SHIM_TAKE || shim_leave(call, call->inexact ? SHIM_BY_MODEL : SHIM_BY_SLOWER);
+}
+
+/* ---- measuring ---- */
+
+static void sample(struct shim_call *call, int side, int64_t ns)
+{
+    int i = call->cell->round / 2 - 1;
+    if (call->cell->trial != NULL && i >= 0 && i < SHIM_SAMPLES) {
+        call->cell->trial->ns[side][i] = ns;
+    }
+    call->cell->round++;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static int64_t median(const int64_t *values, int n)
+{
+    int64_t sorted[SHIM_SAMPLES];
+    memcpy(sorted, values, (size_t)n * sizeof *sorted);
+    qsort(sorted, (size_t)n, sizeof *sorted, by_value);
+    return sorted[n / 2];
+}
+
+/* After the last round, all ranks are here. */
+static rondo_status agree(struct shim_call *call)
+{
+    struct shim_trial *trial = call->cell->trial;
+    int64_t mine[2] = { 0, 0 }, all[2];
+    for (int side = 0; side < 2 && trial != NULL; side++) {
+        mine[side] = median(trial->ns[side], samples_of(call));
+    }
+    rondo_status status = rondo_all_reduce(mine, all, 2, RONDO_INT64, RONDO_SUM, call->c->rondo, NULL);
+    if (status == RONDO_SUCCESS) {
+        call->cell->verdict = all[RONDO_SIDE] <= all[MPI_SIDE] ? SHIM_TAKE : SHIM_LEAVE;
+        if (trial != NULL) {
+            memcpy(trial->agreed, all, sizeof all);
+        }
+    }
+    return status;
+}
+
+void shim_passed(struct shim_call *call)
+{
+    int64_t ns = rondo_now_ns() - call->start_ns;
+    if (call->sampled) {
+        sample(call, MPI_SIDE, ns);
+    }
+    if (shim_reporting) {
+        shim_report_add(call, 0, ns);
+    }
+}
+
+rondo_status shim_took(struct shim_call *call, int64_t ns)
+{
+    rondo_status status = RONDO_SUCCESS;
+    if (call->sampled) {
+        sample(call, RONDO_SIDE, ns);
+        if (call->cell->round >= 2 * (samples_of(call) + 1)) {
+            status = agree(call);
+        }
+    }
+    if (shim_reporting) {
+        shim_report_add(call, 1, ns);
+    }
+    return status;
+}
