@@ -12,6 +12,8 @@
 /* LL, LL128: do not look for fewer units (eight LL128 lines). Reading lines while they are written slows
  * their sender down. */
 enum { BATCH_UNITS = 120 };
+/* Units of the largest element, which must not be cut. */
+enum { ELEM_UNITS = 4 };
 
 /* What one slice needs, resolved once per slice. */
 struct slice {
@@ -366,6 +368,7 @@ static int advance_slice(struct rondo_exec *exec, struct rondo_run *run, struct 
             return 0;
         }
     }
+    arrived = arrived < units ? arrived - arrived % ELEM_UNITS : arrived;
     for (int i = 0; i < s->step->nfrom; i++) {
         *status = check_call(exec, &run->work, flow, s->step->from[i], s->from[i]);
         if (RONDO_UNLIKELY(*status != RONDO_SUCCESS)) {
