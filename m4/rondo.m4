@@ -164,12 +164,12 @@ rondo_version_is $3]])])
 ])
 ])
 
-# The types whose CUDA kernels are built; the names are the rows of RONDO_DTYPE_TABLE.
+# The types whose CUDA kernels are built; the names are the rows of RONDO_DEVICE_DTYPE_TABLE.
 AC_DEFUN([RONDO_ENABLE_DTYPES], [
 AC_ARG_ENABLE([dtypes],
     [AS_HELP_STRING([--enable-dtypes=f32,...], [types whose CUDA kernels are built (default: all)])],
     [], [enable_dtypes=all])
-rondo_all_dtypes=`sed -n '/define RONDO_DTYPE_TABLE/,/^$/s/^ *X(ctx, *\([[a-z0-9]]*\),.*/\1/p' \
+rondo_all_dtypes=`sed -n '/define RONDO_DEVICE_DTYPE_TABLE/,/^$/s/^ *X(ctx, *\([[a-z0-9]]*\),.*/\1/p' \
     "$srcdir/src/base/rondo_types.def" | tr '\n' ' '`
 AS_CASE([$enable_dtypes],
     [all|yes], [RONDO_DTYPES=$rondo_all_dtypes],

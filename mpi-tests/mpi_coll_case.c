@@ -159,6 +159,9 @@ void coll_run_begin(struct coll_run *run)
 {
     for (int type = 0; type < RONDO_NUM_DTYPES; type++) {
         uint64_t scalar = 0;
+        if (!test_has_op((rondo_dtype)type, TEST_OP_PREMUL)) {
+            continue;
+        }
         test_premul_scalar((rondo_dtype)type, run->rank, &scalar);
         TEST_MUST(rondo_op_create_premul_sum(&run->premul[type], &scalar, (rondo_dtype)type, run->comm),
                   run->comm);
@@ -168,7 +171,9 @@ void coll_run_begin(struct coll_run *run)
 void coll_run_end(struct coll_run *run)
 {
     for (int type = 0; type < RONDO_NUM_DTYPES; type++) {
-        TEST_MUST(rondo_op_destroy(run->premul[type], run->comm), run->comm);
+        if (test_has_op((rondo_dtype)type, TEST_OP_PREMUL)) {
+            TEST_MUST(rondo_op_destroy(run->premul[type], run->comm), run->comm);
+        }
     }
     for (int which = 0; which < 2; which++) {
         room_free(run, which);
@@ -238,7 +243,7 @@ int coll_case_parse(const char *text, int nranks, struct coll_case *c)
     }
     c->stream = strcmp(how, "stream") == 0;
     return c->coll != NULL && type_index >= 0 && c->op >= 0 && c->root >= 0 && c->root < nranks &&
-           (c->op != TEST_OP_NONE) == c->coll->reduces;
+           (c->op != TEST_OP_NONE) == c->coll->reduces && test_has_op(c->type, c->op);
 }
 
 /* ---- one case ---- */

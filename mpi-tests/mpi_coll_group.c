@@ -115,6 +115,9 @@ static void pending_start(struct pending *p, struct coll_run *run, rondo_comm *c
                                   .handle = RONDO_SUM,
                                   .count = count,
                                   .first = seed % TEST_PERIOD };
+    while (!test_has_op(p->call.type, p->call.op)) {
+        p->call.type = (rondo_dtype)((p->call.type + 1) % RONDO_NUM_DTYPES);
+    }
     TEST_MUST(rondo_comm_rank(comm, &p->call.rank), comm);
     TEST_MUST(rondo_comm_count(comm, &p->call.nranks), comm);
     p->call.op = p->call.coll->reduces ? RONDO_SUM : TEST_OP_NONE;

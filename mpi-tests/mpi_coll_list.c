@@ -26,6 +26,51 @@ static int places(const struct coll_run *run, const struct test_coll *coll)
                                                                           : COLL_NUM_PLACES;
 }
 
+/* Types and operations of host memory only come last. */
+enum { DEVICE_TYPES = RONDO_INT16, DEVICE_OPS = RONDO_AVG + 1 };
+
+static int ntypes(const struct coll_run *run)
+{
+    return run->memory == COLL_DEVICE ? DEVICE_TYPES : RONDO_NUM_DTYPES;
+}
+
+static int has_op(const struct coll_run *run, int type, int op)
+{
+    return test_has_op((rondo_dtype)type, op) &&
+           (run->memory != COLL_DEVICE || op < DEVICE_OPS || op == TEST_OP_PREMUL);
+}
+
+/* Make a drawn operation one of the case's type, and a drawn type one of the operation. */
+static void fit_op(const struct coll_run *run, struct coll_case *c)
+{
+    while (!has_op(run, (int)c->type, c->op)) {
+        c->op = (c->op + 1) % TEST_OP_NONE;
+    }
+}
+static void fit_type(const struct coll_run *run, struct coll_case *c)
+{
+    while (!has_op(run, (int)c->type, c->op)) {
+        c->type = (rondo_dtype)(((int)c->type + 1) % ntypes(run));
+    }
+}
+
+/* Calls that only move data know types by their sizes. */
+static int is_first_of_size(int type)
+{
+    for (int other = 0; other < type; other++) {
+        if (test_types[other].size == test_types[type].size) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Is this type or operation tested in this place? Those that NCCL has are in every one, others in one. */
+static int in_turn(const struct coll_run *run, int value, int first_other, int place)
+{
+    return value < first_other || (run->seed + (uint64_t)value + (uint64_t)place) % 2 == 0;
+}
+
 static void add(struct coll_list *list, const struct coll_run *run, struct coll_case c)
 {
     c.count = coll_fit(run, c.count, test_types[c.type].size);
@@ -73,8 +118,9 @@ static struct coll_case random_case(const struct coll_run *run, const struct tes
 {
     int kind = hash % 40 == 0 ? SIZE_LARGE : (int)(hash % 16 == 0 ? SIZE_MEDIUM : (hash >> 8) % SIZE_MEDIUM);
     struct coll_case c = { .coll = coll };
-    c.type = (rondo_dtype)((hash >> 16) % RONDO_NUM_DTYPES);
+    c.type = (rondo_dtype)((hash >> 16) % (uint64_t)ntypes(run));
     c.op = (int)((hash >> 24) % TEST_OP_NONE);
+    fit_op(run, &c);
     c.root = (int)((hash >> 32) % (uint64_t)run->nranks);
     c.inplace = (int)(hash >> 40) & 1;
     c.align = (int)(hash >> 41) & 3;
@@ -89,29 +135,37 @@ static void fix_size(const struct coll_run *run, struct coll_case *c, int kind, 
 }
 
 /* Add each pair (collective, type), (collective, operation), (collective, kind of size), in and out of
- * place. */
+ * place; types and operations that NCCL lacks in one of the places. */
 static void sample(struct coll_list *list, const struct coll_run *run, const struct test_coll *coll,
                    const struct coll_wish *wish)
 {
     struct coll_case c;
     uint64_t draw = 0;
     for (int inplace = 0; inplace < (coll->inplace == TEST_AT_START ? COLL_NUM_PLACES : 2); inplace++) {
-        for (int type = 0; type < RONDO_NUM_DTYPES; type++) {
+        for (int type = 0; type < ntypes(run); type++) {
             c = random_case(run, coll, test_hash(run->seed, (uint64_t)(coll - test_colls), draw++));
             c.type = (rondo_dtype)type;
             c.inplace = inplace;
-            add(list, run, c);
+            fit_op(run, &c);
+            if (coll->reduces ? in_turn(run, type, DEVICE_TYPES, inplace) : is_first_of_size(type)) {
+                add(list, run, c);
+            }
         }
         for (int op = 0; op < TEST_OP_NONE && coll->reduces; op++) {
             c = random_case(run, coll, test_hash(run->seed, (uint64_t)(coll - test_colls), draw++));
             c.op = op;
             c.inplace = inplace;
-            add(list, run, c);
+            if ((run->memory != COLL_DEVICE || op < DEVICE_OPS || op == TEST_OP_PREMUL) &&
+                in_turn(run, op, DEVICE_OPS, inplace)) {
+                fit_type(run, &c);
+                add(list, run, c);
+            }
         }
         for (int kind = 0; kind < NUM_SIZES; kind++) {
             uint64_t hash = test_hash(run->seed, (uint64_t)(coll - test_colls), draw++);
             c = random_case(run, coll, hash);
             c.type = wish->type >= 0 ? (rondo_dtype)wish->type : c.type;
+            fit_op(run, &c);
             c.inplace = inplace;
             fix_size(run, &c, kind, hash);
             add(list, run, c);
@@ -124,8 +178,11 @@ static void everything(struct coll_list *list, const struct coll_run *run, const
     int nplaces = places(run, coll), ops = coll->reduces ? TEST_OP_NONE : 1,
         roots = coll->rooted ? run->nranks : 1;
     uint64_t draw = 0;
-    for (int type = 0; type < RONDO_NUM_DTYPES; type++) {
+    for (int type = 0; type < ntypes(run); type++) {
         for (int op = 0; op < ops; op++) {
+            if (coll->reduces ? !has_op(run, type, op) : !is_first_of_size(type)) {
+                continue;
+            }
             for (int kind = 0; kind < NUM_SIZES; kind++) {
                 for (int variant = 0; variant < nplaces * roots * 2; variant++) {
                     struct coll_case c = random_case(

@@ -100,6 +100,23 @@ static void unknown_values_are_refused(void)
     REFUSED(rondo_all_reduce(x, x, 1, RONDO_FLOAT64, other, fresh, NULL), "op");
 }
 
+static void operations_that_a_type_lacks_are_refused(void)
+{
+    long double x[4 * TEST_MAX_RANKS] = { 0 };
+    rondo_op op;
+    REFUSED(rondo_all_reduce(x, x, 1, RONDO_FLOAT32, RONDO_BAND, fresh, NULL),
+            "f32 has sum, prod, max, min, avg");
+    REFUSED(rondo_reduce(x, x, 1, RONDO_COMPLEX_FLOAT64, RONDO_MAX, 0, fresh, NULL),
+            "cf64 has sum, prod, avg");
+    REFUSED(rondo_all_reduce(x, x, 1, RONDO_BOOL8, RONDO_SUM, fresh, NULL), "b8 has land, lor, lxor");
+    REFUSED(rondo_all_reduce(x, x, 0, RONDO_FLOAT_INT, RONDO_MIN, fresh, NULL),
+            "float_int has minloc, maxloc");
+    REFUSED(rondo_all_reduce(x, x, 1, RONDO_INT_INT, RONDO_AVG, fresh, NULL), "minloc");
+    REFUSED(rondo_reduce_scatter(x, x, 1, RONDO_INT32, RONDO_MINLOC, fresh, NULL), "bxor");
+    REFUSED(rondo_op_create_premul_sum(&op, x, RONDO_COMPLEX_FLOAT64, fresh), "cf64");
+    REFUSED(rondo_op_create_premul_sum(&op, x, RONDO_BOOL8, fresh), "b8");
+}
+
 static void counts_beyond_memory_are_refused(void)
 {
     float x[TEST_MAX_RANKS] = { 0 };
@@ -398,6 +415,7 @@ static void one_rank_never_calls(const char *coll, int timeout_ms)
 static void run_arguments(void)
 {
     static void (*const cases[])(void) = { null_pointers_are_refused, unknown_values_are_refused,
+                                           operations_that_a_type_lacks_are_refused,
                                            counts_beyond_memory_are_refused, group_misuse_is_refused };
     rondo_comm *comm;
     TEST_MUST(rondo_comm_create(MPI_COMM_WORLD, NULL, &comm), NULL);

@@ -17,13 +17,18 @@
 /* Operations besides those of rondo_op. */
 enum { TEST_OP_PREMUL = RONDO_NUM_OPS, TEST_OP_NONE, TEST_NUM_OPS };
 
+enum test_class { TEST_SIGNED, TEST_UNSIGNED, TEST_FLOAT, TEST_SMALL, TEST_COMPLEX, TEST_LOGICAL, TEST_PAIR };
+
 struct test_type {
     const char *name;
     size_t size;
-    int is_float, is_signed;
+    enum test_class kind;
 };
 extern const struct test_type test_types[RONDO_NUM_DTYPES];
-extern const char *const test_op_names[TEST_NUM_OPS]; /* "sum" ... "avg", "premul", "none" */
+extern const char *const test_op_names[TEST_NUM_OPS]; /* "sum" ... "maxloc", "premul", "none" */
+
+/** May a call on host memory have this type and operation? */
+int test_has_op(rondo_dtype type, int op);
 
 /** Find a type or operation by its name in rondo_types.def or in nccl-tests. @return its index, or -1. */
 int test_type_by_name(const char *name);

@@ -111,6 +111,14 @@ static size_t next_size(const struct perf_options *o, size_t bytes)
     return next > bytes ? next : SIZE_MAX;
 }
 
+/* Of all types or all operations, pass those over that do not go together. */
+static int is_wanted(const struct perf *perf, int type, int op)
+{
+    const struct perf_options *o = &perf->options;
+    return !perf->coll->reduces || (!o->all_types && !o->all_ops) ||
+           test_has_op((rondo_dtype)(o->all_types ? type : o->type), o->all_ops ? op : o->op);
+}
+
 static void sweep(struct perf *perf)
 {
     const struct perf_options *o = &perf->options;
@@ -124,7 +132,7 @@ static void sweep(struct perf *perf)
     }
     for (int type = 0; type < types; type++) {
         for (int op = 0; op < ops; op++) {
-            for (int root = 0; root < roots; root++) {
+            for (int root = 0; root < roots && is_wanted(perf, type, op); root++) {
                 for (size_t bytes = o->min_bytes; bytes <= o->max_bytes && bytes != SIZE_MAX;
                      bytes = next_size(o, bytes)) {
                     run_row(perf, bytes, o->all_types ? type : o->type, o->all_ops ? op : o->op,

@@ -9,6 +9,19 @@ static MPI_Datatype mpi_type(rondo_dtype type)
 {
     switch (type) {
     case RONDO_INT8: return MPI_INT8_T;
+    case RONDO_INT16: return MPI_INT16_T;
+    case RONDO_UINT16: return MPI_UINT16_T;
+    case RONDO_BOOL8: return MPI_C_BOOL;
+    case RONDO_LONG_DOUBLE: return MPI_LONG_DOUBLE;
+    case RONDO_COMPLEX_FLOAT32: return MPI_C_FLOAT_COMPLEX;
+    case RONDO_COMPLEX_FLOAT64: return MPI_C_DOUBLE_COMPLEX;
+    case RONDO_COMPLEX_LONG_DOUBLE: return MPI_C_LONG_DOUBLE_COMPLEX;
+    case RONDO_FLOAT_INT: return MPI_FLOAT_INT;
+    case RONDO_DOUBLE_INT: return MPI_DOUBLE_INT;
+    case RONDO_LONG_INT: return MPI_LONG_INT;
+    case RONDO_INT_INT: return MPI_2INT;
+    case RONDO_SHORT_INT: return MPI_SHORT_INT;
+    case RONDO_LONG_DOUBLE_INT: return MPI_LONG_DOUBLE_INT;
     case RONDO_UINT8: return MPI_UINT8_T;
     case RONDO_INT32: return MPI_INT32_T;
     case RONDO_UINT32: return MPI_UINT32_T;
@@ -27,6 +40,14 @@ static MPI_Op mpi_op(int op)
     case RONDO_PROD: return MPI_PROD;
     case RONDO_MAX: return MPI_MAX;
     case RONDO_MIN: return MPI_MIN;
+    case RONDO_LAND: return MPI_LAND;
+    case RONDO_LOR: return MPI_LOR;
+    case RONDO_LXOR: return MPI_LXOR;
+    case RONDO_BAND: return MPI_BAND;
+    case RONDO_BOR: return MPI_BOR;
+    case RONDO_BXOR: return MPI_BXOR;
+    case RONDO_MINLOC: return MPI_MINLOC;
+    case RONDO_MAXLOC: return MPI_MAXLOC;
     default: return MPI_OP_NULL;
     }
 }

@@ -107,6 +107,10 @@ int main(int argc, char **argv)
         for (int i = 0; rondo_reduce_usable(i) != NULL; i++) {
             for (int op = 0; op < RONDO_NUM_REDUCES; op++) {
                 job.fn = rondo_reduce_usable(i)->reduce[type][op];
+                if (job.fn == NULL) {
+                    printf("%12s", "-");
+                    continue;
+                }
                 printf("%12.1f", gbs(&job, bytes * (size_t)(nsrcs + 1)));
                 fflush(stdout);
             }

@@ -392,7 +392,7 @@ static inline void device_collective(struct fake_rank *r, enum fake_coll coll)
     for (size_t k = 0; k < RONDO_COUNTOF(counts); k++) {
         unsigned seed = (unsigned)coll * (unsigned)RONDO_COUNTOF(counts) + (unsigned)k;
         DEVICE_CALL(r, device_of(r), .coll = coll, .type = types[seed % RONDO_COUNTOF(types)],
-                    .op = (rondo_op)(seed / 3 % RONDO_NUM_OPS), .root = (int)(seed % (unsigned)r->nranks),
+                    .op = (rondo_op)(seed / 3 % FAKE_OPS), .root = (int)(seed % (unsigned)r->nranks),
                     .count = counts[k], .in_place = (int)(seed & 1), .seed = seed);
     }
 }

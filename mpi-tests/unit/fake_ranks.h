@@ -84,7 +84,8 @@ enum fake_coll {
     FAKE_REDUCE_SCATTERV,
     FAKE_ALL_TO_ALLV,
     FAKE_BARRIER,
-    FAKE_NUM_COLLS
+    FAKE_NUM_COLLS,
+    FAKE_OPS = RONDO_AVG + 1 /* the first operations, which all types of these calls have */
 };
 extern const char *const fake_coll_names[FAKE_NUM_COLLS];
 

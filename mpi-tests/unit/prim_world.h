@@ -216,28 +216,28 @@ static inline int world_result(uint64_t seed, int call, enum rondo_coll coll, in
     return sum;
 }
 
-#define WORLD_PUT_(ctx, name, NAME, value, storage, arith, to_arith, from_arith, is_float) \
-    case RONDO_##NAME: {                                                                   \
-        const storage e = (storage)from_arith((arith)v);                                   \
-        memcpy((uint8_t *)to + i * sizeof e, &e, sizeof e);                                \
-        break;                                                                             \
+#define WORLD_PUT_(ctx, name, NAME, value, storage, arith, to_arith, from_arith, ...) \
+    case RONDO_##NAME: {                                                              \
+        const storage e = (storage)from_arith((arith)v);                              \
+        memcpy((uint8_t *)to + i * sizeof e, &e, sizeof e);                           \
+        break;                                                                        \
     }
 /* Store the small integer v as element i. */
 static inline void world_put(rondo_dtype dtype, void *to, size_t i, int v)
 {
     switch ((int)dtype) {
-        RONDO_DTYPE_TABLE(WORLD_PUT_, )
+        RONDO_DEVICE_DTYPE_TABLE(WORLD_PUT_, )
     default: break;
     }
 }
 #undef WORLD_PUT_
 
-#define WORLD_FLOAT_(ctx, name, NAME, value, storage, arith, to_arith, from_arith, is_float) \
-    [RONDO_##NAME] = is_float,
+/* A type whose arithmetic keeps a half is a float. */
+#define WORLD_FLOAT_(ctx, name, NAME, value, storage, arith, ...) [RONDO_##NAME] = (arith)0.5 != 0,
 /* Random bits; floats whose reductions of a few stay finite. */
 static inline void world_fill_bits(rondo_dtype dtype, void *to, size_t n, uint64_t *state)
 {
-    static const uint8_t floats[] = { RONDO_DTYPE_TABLE(WORLD_FLOAT_, ) };
+    static const uint8_t floats[] = { RONDO_DEVICE_DTYPE_TABLE(WORLD_FLOAT_, ) };
     const size_t size = rondo_dtype_size(dtype);
     uint8_t *out = to;
     for (size_t i = 0; i < n * size; i++) {

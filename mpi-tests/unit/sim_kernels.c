@@ -8,8 +8,8 @@
 #include "kern/cuda/block_direct.h"
 
 #define NAME_ROW_(ctx, name, NAME, value, ...) [value] = #name,
-static const char *const dtypes[] = { RONDO_DTYPE_TABLE(NAME_ROW_, ) };
-static const char *const reduces[] = { RONDO_REDUCE_TABLE(NAME_ROW_, ) };
+static const char *const dtypes[] = { RONDO_DEVICE_DTYPE_TABLE(NAME_ROW_, ) };
+static const char *const reduces[] = { RONDO_DEVICE_REDUCE_TABLE(NAME_ROW_, ) };
 #undef NAME_ROW_
 #define NAME_ROW_(ctx, name, NAME, value) [value] = #name,
 enum { DIRECT = RONDO_NUM_PROTOS };

@@ -230,7 +230,7 @@ static void every_type_is_averaged(void **state)
 {
     uint64_t seed = 0;
     (void)state;
-    for (int dtype = 0; dtype < RONDO_NUM_DTYPES; dtype++) {
+    for (int dtype = 0; dtype < RONDO_DEVICE_DTYPES; dtype++) {
         for (int proto = 0; proto < RONDO_NUM_PROTOS; proto++) {
             for (int algo = 0; algo < 2; algo++, seed++) {
                 struct job j = one_call(3, RONDO_COLL_ALL_REDUCE,

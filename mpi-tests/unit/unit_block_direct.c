@@ -220,7 +220,7 @@ static void every_type_is_averaged(void **state)
 {
     uint64_t seed = 0;
     (void)state;
-    for (int dtype = 0; dtype < RONDO_NUM_DTYPES; dtype++) {
+    for (int dtype = 0; dtype < RONDO_DEVICE_DTYPES; dtype++) {
         for (int open = 0; open < 2; open++, seed++) {
             struct job j = one_call(3, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_TWOSHOT, (enum open)open, 77, seed);
             j.call[0].dtype = (rondo_dtype)dtype;

@@ -200,6 +200,28 @@ static void the_default_stream_is_refused_to_ranks_that_share_a_gpu(void **state
     device_ranks(2, 1, default_stream, NULL);
 }
 
+static void host_types(struct fake_rank *r)
+{
+    const struct device *d = device_of(r);
+    CUdeviceptr memory = device_new(4096);
+    void *x = (void *)(uintptr_t)memory;
+    rondo_stream stream = RONDO_CUDA_STREAM(d->stream);
+    FAKE_ERROR(r, rondo_all_reduce(x, x, 4, RONDO_INT16, RONDO_SUM, r->comm, stream), RONDO_INVALID_ARGUMENT,
+               "i16 is of host memory only; on a GPU there are i8, u8,");
+    FAKE_ERROR(r, rondo_all_gather(x, x, 1, RONDO_FLOAT_INT, r->comm, stream), RONDO_INVALID_ARGUMENT,
+               "float_int is of host memory only");
+    FAKE_ERROR(r, rondo_all_reduce(x, x, 4, RONDO_INT32, RONDO_BXOR, r->comm, stream), RONDO_INVALID_ARGUMENT,
+               "i32 has sum, prod, max, min, avg on a GPU");
+    device_delete(memory);
+    DEVICE_CALL(r, d, .coll = FAKE_ALL_REDUCE, .type = RONDO_INT32, .count = 5);
+}
+
+static void types_and_operations_that_gpus_lack_are_refused(void **state)
+{
+    (void)state;
+    device_ranks(2, 0, host_types, NULL);
+}
+
 /* ---- groups ---- */
 
 enum { MESSAGES = 3, WORDS = 700 };
@@ -579,6 +601,7 @@ int main(void)
         cmocka_unit_test(calls_of_a_group_may_be_in_several_streams),
         cmocka_unit_test(a_stream_of_another_device_is_accepted),
         cmocka_unit_test(the_default_stream_is_refused_to_ranks_that_share_a_gpu),
+        cmocka_unit_test(types_and_operations_that_gpus_lack_are_refused),
         cmocka_unit_test(groups_of_messages_never_block_each_other),
         cmocka_unit_test(small_messages_use_ll),
         cmocka_unit_test(a_group_may_hold_more_than_a_launch),

@@ -25,9 +25,8 @@ static void every_collective(struct fake_rank *r)
             for (int in_place = 0; in_place <= (int)fake_call_last_place((enum fake_coll)coll);
                  in_place++, seed++) {
                 FAKE_CALL(r, .coll = (enum fake_coll)coll, .type = types[seed % RONDO_COUNTOF(types)],
-                          .op = (rondo_op)(seed / 3 % RONDO_NUM_OPS),
-                          .root = (int)(seed % (unsigned)r->nranks), .count = counts[k], .in_place = in_place,
-                          .seed = seed);
+                          .op = (rondo_op)(seed / 3 % FAKE_OPS), .root = (int)(seed % (unsigned)r->nranks),
+                          .count = counts[k], .in_place = in_place, .seed = seed);
             }
         }
     }
@@ -453,12 +452,12 @@ static void bad_arguments(struct fake_rank *r)
                "send buffer is NULL");
     FAKE_ERROR(r, rondo_all_reduce(x, NULL, 1, RONDO_FLOAT32, RONDO_SUM, comm, NULL), RONDO_INVALID_ARGUMENT,
                "receive buffer is NULL");
-    FAKE_ERROR(r, rondo_all_reduce(x, y, 1, (rondo_dtype)12, RONDO_SUM, comm, NULL), RONDO_INVALID_ARGUMENT,
-               "the type is 12");
+    FAKE_ERROR(r, rondo_all_reduce(x, y, 1, (rondo_dtype)99, RONDO_SUM, comm, NULL), RONDO_INVALID_ARGUMENT,
+               "the type is 99");
     FAKE_ERROR(r, rondo_all_reduce(x, y, 1, (rondo_dtype)-1, RONDO_SUM, comm, NULL), RONDO_INVALID_ARGUMENT,
                "the type is");
-    FAKE_ERROR(r, rondo_all_reduce(x, y, 1, RONDO_FLOAT32, (rondo_op)5, comm, NULL), RONDO_INVALID_ARGUMENT,
-               "the operation is 5");
+    FAKE_ERROR(r, rondo_all_reduce(x, y, 1, RONDO_FLOAT32, (rondo_op)20, comm, NULL), RONDO_INVALID_ARGUMENT,
+               "the operation is 20");
     FAKE_ERROR(r, rondo_all_reduce(x, y, 1, RONDO_FLOAT32, (rondo_op)-1, comm, NULL), RONDO_INVALID_ARGUMENT,
                "the operation is -1");
     FAKE_ERROR(r, rondo_all_reduce(x, y, SIZE_MAX, RONDO_FLOAT32, RONDO_SUM, comm, NULL),

@@ -33,8 +33,8 @@ static void again_and_again(struct fake_rank *r)
         if (i % 97 == (unsigned)r->rank) {
             fake_sleep_ms(1);
         }
-        FAKE_CALL(r, .coll = coll, .type = types[form % RONDO_COUNTOF(types)],
-                  .op = (rondo_op)(k % RONDO_NUM_OPS), .root = (int)(k / 5 % (unsigned)r->nranks),
+        FAKE_CALL(r, .coll = coll, .type = types[form % RONDO_COUNTOF(types)], .op = (rondo_op)(k % FAKE_OPS),
+                  .root = (int)(k / 5 % (unsigned)r->nranks),
                   .count = small_counts[form % RONDO_COUNTOF(small_counts)], .in_place = (int)(round % 3),
                   .seed = i);
     }
@@ -116,7 +116,7 @@ static void wrong_after_right(struct fake_rank *r)
                    RONDO_INVALID_ARGUMENT, "receive buffer is NULL");
         FAKE_ERROR(r, rondo_reduce(NULL, y, 4, RONDO_FLOAT32, RONDO_SUM, 0, r->comm, NULL),
                    RONDO_INVALID_ARGUMENT, "send buffer is NULL");
-        for (int bit = 4; bit < 32; bit++) { /* a packed word must not match another call */
+        for (int bit = 5; bit < 32; bit++) { /* a packed word must not match another call */
             int large = (int)(1u << bit);
             FAKE_ERROR(
                 r, rondo_all_reduce(x, y, 4, (rondo_dtype)(RONDO_FLOAT32 | large), RONDO_SUM, r->comm, NULL),

@@ -15,7 +15,7 @@
 
 #define NAME(name, proto, body) #name,
 #define NAMES_OF_TYPE(ctx, type, ...) RONDO_KERNELS_OF_TYPE(NAME, type)
-static const char *const reductions[] = { RONDO_DTYPE_TABLE(NAMES_OF_TYPE, ) };
+static const char *const reductions[] = { RONDO_DEVICE_DTYPE_TABLE(NAMES_OF_TYPE, ) };
 static const char *const moves[] = { RONDO_KERNELS_THAT_MOVE(NAME) };
 
 static struct rondo_work work_of(enum rondo_coll coll, int dtype, int reduce, int proto)
@@ -43,8 +43,8 @@ static void every_work_names_its_kernel(void **state)
 {
     int i = 0;
     (void)state;
-    for (int dtype = 0; dtype < RONDO_NUM_DTYPES; dtype++) {
-        for (int reduce = 0; reduce < RONDO_NUM_REDUCES; reduce++) {
+    for (int dtype = 0; dtype < RONDO_DEVICE_DTYPES; dtype++) {
+        for (int reduce = 0; reduce < RONDO_DEVICE_REDUCES; reduce++) {
             for (int proto = 0; proto < RONDO_NUM_PROTOS; proto++, i++) {
                 assert_name(work_of(RONDO_COLL_REDUCE_SCATTER, dtype, reduce, proto), reductions[i]);
             }

@@ -23,7 +23,7 @@ static void one(struct fake_rank *r, unsigned k, size_t count, int place, rondo_
 {
     struct fake_call c = { .coll = colls[k % RONDO_COUNTOF(colls)],
                            .type = types[k / 2 % RONDO_COUNTOF(types)],
-                           .op = (rondo_op)(k / 3 % RONDO_NUM_OPS),
+                           .op = (rondo_op)(k / 3 % FAKE_OPS),
                            .count = count,
                            .in_place = place <= FAKE_AT_START ? place : (int)(k + (unsigned)r->rank) % 3,
                            .seed = k };

@@ -237,8 +237,8 @@ static void every_type_and_operation_is_exact(void **state)
 {
     uint64_t seed = 0;
     (void)state;
-    for (int dtype = 0; dtype < RONDO_NUM_DTYPES; dtype++) {
-        for (int op = 0; op < RONDO_NUM_REDUCES; op++) {
+    for (int dtype = 0; dtype < RONDO_DEVICE_DTYPES; dtype++) {
+        for (int op = 0; op < RONDO_DEVICE_REDUCES; op++) {
             for (int i = 0; i < 2 * RONDO_NUM_PROTOS; i++) {
                 struct tree_case c = { .coll = RONDO_COLL_ALL_REDUCE,
                                        .proto = (enum rondo_proto)(i / 2),

@@ -172,14 +172,76 @@ static void unknown_names_and_numbers_are_rejected(void **state)
 static void dtype_sizes_match_the_c_types(void **state)
 {
     static const size_t bytes[RONDO_NUM_DTYPES] = {
-        [RONDO_INT8] = 1,    [RONDO_UINT8] = 1,    [RONDO_INT32] = 4,      [RONDO_UINT32] = 4,
-        [RONDO_INT64] = 8,   [RONDO_UINT64] = 8,   [RONDO_FLOAT16] = 2,    [RONDO_FLOAT32] = 4,
-        [RONDO_FLOAT64] = 8, [RONDO_BFLOAT16] = 2, [RONDO_FLOAT8E4M3] = 1, [RONDO_FLOAT8E5M2] = 1,
+        [RONDO_INT8] = 1,
+        [RONDO_UINT8] = 1,
+        [RONDO_INT32] = 4,
+        [RONDO_UINT32] = 4,
+        [RONDO_INT64] = 8,
+        [RONDO_UINT64] = 8,
+        [RONDO_FLOAT16] = 2,
+        [RONDO_FLOAT32] = 4,
+        [RONDO_FLOAT64] = 8,
+        [RONDO_BFLOAT16] = 2,
+        [RONDO_FLOAT8E4M3] = 1,
+        [RONDO_FLOAT8E5M2] = 1,
+        [RONDO_INT16] = 2,
+        [RONDO_UINT16] = 2,
+        [RONDO_BOOL8] = sizeof(_Bool),
+        [RONDO_BOOL16] = 2,
+        [RONDO_BOOL32] = 4,
+        [RONDO_BOOL64] = 8,
+        [RONDO_LONG_DOUBLE] = sizeof(long double),
+        [RONDO_COMPLEX_FLOAT32] = sizeof(float _Complex),
+        [RONDO_COMPLEX_FLOAT64] = sizeof(double _Complex),
+        [RONDO_COMPLEX_LONG_DOUBLE] = sizeof(long double _Complex),
+        [RONDO_FLOAT_INT] = 8,
+        [RONDO_DOUBLE_INT] = 16,
+        [RONDO_LONG_INT] = 2 * sizeof(long),
+        [RONDO_INT_INT] = 8,
+        [RONDO_SHORT_INT] = 8,
+        [RONDO_LONG_DOUBLE_INT] = 2 * sizeof(long double),
+        [RONDO_FLOAT_FLOAT] = 8,
+        [RONDO_DOUBLE_DOUBLE] = 16,
     };
     (void)state;
     for (int i = 0; i < RONDO_NUM_DTYPES; i++) {
         assert_int_equal(rondo_dtype_size((rondo_dtype)i), bytes[i]);
     }
+}
+
+/* As the MPI standard's table of its predefined operations has it. */
+static void types_have_the_operations_of_mpi(void **state)
+{
+    static const struct {
+        rondo_dtype first, last;
+        const char *ops;
+    } rows[] = {
+        { RONDO_INT8, RONDO_UINT64, "sum prod max min avg land lor lxor band bor bxor" },
+        { RONDO_FLOAT16, RONDO_FLOAT8E5M2, "sum prod max min avg" },
+        { RONDO_INT16, RONDO_UINT16, "sum prod max min avg land lor lxor band bor bxor" },
+        { RONDO_BOOL8, RONDO_BOOL64, "land lor lxor" },
+        { RONDO_LONG_DOUBLE, RONDO_LONG_DOUBLE, "sum prod max min avg" },
+        { RONDO_COMPLEX_FLOAT32, RONDO_COMPLEX_LONG_DOUBLE, "sum prod avg" },
+        { RONDO_FLOAT_INT, RONDO_DOUBLE_DOUBLE, "minloc maxloc" },
+    };
+    int types = 0;
+    (void)state;
+    for (size_t i = 0; i < RONDO_COUNTOF(rows); i++) {
+        for (int type = rows[i].first; type <= (int)rows[i].last; type++, types++) {
+            for (int op = 0; op < RONDO_NUM_OPS; op++) {
+                char text[16], all[80];
+                snprintf(text, sizeof(text), " %s ", rondo_op_name((rondo_op)op));
+                snprintf(all, sizeof(all), " %s ", rows[i].ops);
+                assert_int_equal(rondo_dtype_allows((rondo_dtype)type, (rondo_op)op),
+                                 strstr(all, text) != NULL);
+            }
+        }
+    }
+    assert_int_equal(types, RONDO_NUM_DTYPES);
+    assert_int_equal(rondo_dtype_allows(RONDO_NUM_DTYPES, RONDO_SUM), 0);
+    assert_int_equal(rondo_dtype_allows((rondo_dtype)-1, RONDO_SUM), 0);
+    assert_int_equal(rondo_dtype_allows(RONDO_INT8, RONDO_NUM_OPS), 0);
+    assert_int_equal(rondo_dtype_allows(RONDO_INT8, (rondo_op)-1), 0);
 }
 
 static void version_matches_the_header(void **state)
@@ -205,6 +267,7 @@ int main(void)
         cmocka_unit_test(names_and_numbers_map_both_ways),
         cmocka_unit_test(unknown_names_and_numbers_are_rejected),
         cmocka_unit_test(dtype_sizes_match_the_c_types),
+        cmocka_unit_test(types_have_the_operations_of_mpi),
         cmocka_unit_test(version_matches_the_header),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

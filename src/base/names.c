@@ -14,6 +14,16 @@ static const char *const status_texts[] = { RONDO_STATUS_TABLE(TEXT_ROW, ) };
 #define SIZE_ROW(ctx, name, NAME, value, storage, ...) [value] = sizeof(storage),
 static const uint8_t dtype_sizes[] = { RONDO_DTYPE_TABLE(SIZE_ROW, ) };
 
+/* The pairwise operations of each type, as bits. */
+#define REDUCE_BIT(ctx, name, NAME, ...) | 1u << RONDO_REDUCE_##NAME
+#define REDUCES_ROW(ctx, name, NAME, value, storage, arith, to, from, class, kin) \
+    [value] = 0 RONDO_REDUCES_OF_##class(REDUCE_BIT, ),
+static const uint16_t dtype_reduces[] = { RONDO_DTYPE_TABLE(REDUCES_ROW, ) };
+_Static_assert(RONDO_NUM_REDUCES <= 16, "dtype_reduces has a bit for each");
+
+#define PAIRWISE_ROW(ctx, name, NAME, value, pairwise) [value] = RONDO_REDUCE_##pairwise,
+static const uint8_t op_reduces[] = { RONDO_OP_TABLE(PAIRWISE_ROW, ) };
+
 /* An enum may hold any int that a caller passes; unsigned, negative values are too large, too. */
 static const char *name_at(const char *const *names, size_t n, unsigned value)
 {
@@ -52,6 +62,21 @@ int rondo_proto_from_name(const char *name)
 size_t rondo_dtype_size(rondo_dtype type)
 {
     return (unsigned)type < RONDO_COUNTOF(dtype_sizes) ? dtype_sizes[type] : 0;
+}
+
+enum rondo_reduce rondo_op_reduce(rondo_op op) { return (enum rondo_reduce)op_reduces[op]; }
+
+int rondo_dtype_allows(rondo_dtype type, rondo_op op)
+{
+    return (unsigned)type < RONDO_NUM_DTYPES && (unsigned)op < RONDO_NUM_OPS &&
+           (dtype_reduces[type] >> op_reduces[op] & 1) != 0;
+}
+
+/* An integer or a float whose scalar fits in a work. */
+int rondo_dtype_premul(rondo_dtype type)
+{
+    return rondo_dtype_size(type) <= sizeof(uint64_t) && rondo_dtype_allows(type, RONDO_PROD) &&
+           rondo_dtype_allows(type, RONDO_MAX);
 }
 
 const char *rondo_status_string(rondo_status status)

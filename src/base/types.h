@@ -56,6 +56,14 @@ enum {
 enum rondo_reduce { RONDO_REDUCE_TABLE(RONDO_ENUM_ROW_, ) RONDO_NUM_REDUCES };
 #undef RONDO_ENUM_ROW_
 
+/* GPUs have the first types and the first pairwise operations. */
+#define RONDO_COUNT_ROW_(...) +1
+enum {
+    RONDO_DEVICE_DTYPES = 0 RONDO_DEVICE_DTYPE_TABLE(RONDO_COUNT_ROW_, ),
+    RONDO_DEVICE_REDUCES = 0 RONDO_DEVICE_REDUCE_TABLE(RONDO_COUNT_ROW_, )
+};
+#undef RONDO_COUNT_ROW_
+
 #define RONDO_ENUM_ROW_(ctx, name, NAME, value) RONDO_PROTO_##NAME = value,
 enum rondo_proto { RONDO_PROTO_TABLE(RONDO_ENUM_ROW_, ) RONDO_NUM_PROTOS };
 #undef RONDO_ENUM_ROW_
@@ -77,6 +85,10 @@ static inline size_t rondo_round_up(size_t n, size_t unit) { return (n + unit - 
 /* Names as users write them ("f32", "sum", "simple"), or NULL out of range; and back (any case), or -1 if
  * unknown. */
 const char *rondo_dtype_name(rondo_dtype type);
+/* The pairwise operation that an operation of the API is made of. */
+enum rondo_reduce rondo_op_reduce(rondo_op op);
+/* May an operation be a pre-multiplied sum of this type? */
+int rondo_dtype_premul(rondo_dtype type);
 const char *rondo_op_name(rondo_op op);
 const char *rondo_proto_name(enum rondo_proto proto);
 int rondo_dtype_from_name(const char *name);

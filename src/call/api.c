@@ -29,16 +29,60 @@ rondo_status rondo_task_check_stream(const struct rondo_task *t)
     return rondo_stream_check(t->stream, what);
 }
 
+/* Has the call's type this operation where its buffers are? */
+static int has_op(const struct rondo_task *t, rondo_op op)
+{
+    return rondo_dtype_allows((rondo_dtype)t->dtype, op) &&
+           (!t->ctx->backend->is_gpu || (int)rondo_op_reduce(op) < RONDO_DEVICE_REDUCES);
+}
+
+/* What the call's type or operation may be instead: names, as "sum, prod". */
+static const char *names_of(const struct rondo_task *t, int types, char *text, size_t len)
+{
+    size_t at = 0;
+    text[0] = '\0';
+    for (int i = 0; i < (types ? RONDO_NUM_DTYPES : RONDO_NUM_OPS) && at < len; i++) {
+        if (types ? i < RONDO_DEVICE_DTYPES : has_op(t, (rondo_op)i)) {
+            at += (size_t)snprintf(text + at, len - at, "%s%s", at > 0 ? ", " : "",
+                                   types ? rondo_dtype_name((rondo_dtype)i) : rondo_op_name((rondo_op)i));
+        }
+    }
+    return text;
+}
+
+static rondo_status check_type(const struct rondo_task *t)
+{
+    char text[128];
+    if (RONDO_UNLIKELY((unsigned)t->dtype >= RONDO_NUM_DTYPES)) {
+        return bad(t, "the type", t->dtype, "one of enum rondo_dtype");
+    }
+    if (RONDO_UNLIKELY(t->dtype >= RONDO_DEVICE_DTYPES && t->ctx->backend->is_gpu)) {
+        return rondo_fail(RONDO_INVALID_ARGUMENT,
+                          "rondo_%s on rank %d: the type %s is of host memory only; on a GPU there are %s",
+                          call_name(t), t->ctx->job.rank, rondo_dtype_name((rondo_dtype)t->dtype),
+                          names_of(t, 1, text, sizeof(text)));
+    }
+    return RONDO_SUCCESS;
+}
+
 static rondo_status check_op(struct rondo_task *t)
 {
+    char text[128];
     if (RONDO_LIKELY((unsigned)t->op < RONDO_NUM_OPS)) {
-        return RONDO_SUCCESS;
+        if (RONDO_LIKELY(t->op <= RONDO_MIN && t->dtype < RONDO_DEVICE_DTYPES) ||
+            !rondo_coll_reduces((enum rondo_coll)t->coll) || has_op(t, t->op)) {
+            return RONDO_SUCCESS;
+        }
+        return rondo_fail(RONDO_INVALID_ARGUMENT,
+                          "rondo_%s on rank %d: the operation is %s: type %s has %s%s", call_name(t),
+                          t->ctx->job.rank, rondo_op_name(t->op), rondo_dtype_name((rondo_dtype)t->dtype),
+                          names_of(t, 0, text, sizeof(text)), t->ctx->backend->is_gpu ? " on a GPU" : "");
     }
     unsigned slot = (unsigned)t->op - RONDO_NUM_OPS;
     if (slot >= RONDO_USER_OPS || !t->ctx->calls.user_op[slot].used) {
         return bad(
             t, "the operation", (long long)(int)t->op,
-            "sum, prod, max, min, avg, or one that rondo_op_create_premul_sum of this communicator returned");
+            "one of enum rondo_op, or one that rondo_op_create_premul_sum of this communicator returned");
     }
     if (t->ctx->calls.user_op[slot].dtype != t->dtype) {
         return rondo_fail(
@@ -146,9 +190,7 @@ static rondo_status check(struct rondo_task *t)
     size_t sent = 0, received = 0;
     RONDO_TRY(rondo_ctx_ready(t->ctx));
     RONDO_TRY(rondo_task_check_stream(t));
-    if (RONDO_UNLIKELY((unsigned)t->dtype >= RONDO_NUM_DTYPES)) {
-        return bad(t, "the type", t->dtype, "one of enum rondo_dtype");
-    }
+    RONDO_TRY(check_type(t));
     RONDO_TRY(check_op(t));
     if (RONDO_UNLIKELY(t->root < 0 || t->root >= t->ctx->job.nranks)) {
         return bad(t, t->coll == RONDO_COLL_SEND || t->coll == RONDO_COLL_RECV ? "the peer" : "the root",
@@ -338,6 +380,13 @@ static rondo_status create_premul_sum(rondo_op *op, const void *scalar, rondo_dt
             ctx, rondo_fail(RONDO_INVALID_ARGUMENT,
                             "rondo_op_create_premul_sum on rank %d: the type is %d: one of enum rondo_dtype",
                             ctx->job.rank, (int)type));
+    }
+    if (!rondo_dtype_premul(type)) {
+        return rondo_ctx_keep_error(
+            ctx, rondo_fail(RONDO_INVALID_ARGUMENT,
+                            "rondo_op_create_premul_sum on rank %d: the type is %s: an integer or a float of "
+                            "at most 8 bytes can be multiplied by a scalar",
+                            ctx->job.rank, rondo_dtype_name(type)));
     }
     for (unsigned i = 0; i < RONDO_USER_OPS; i++) {
         struct rondo_user_op *user = &ctx->calls.user_op[i];

@@ -8,7 +8,7 @@
  * 0: the call cannot be packed. */
 static inline uint64_t rondo_call_what(enum rondo_coll coll, unsigned type, unsigned op, int root)
 {
-    return RONDO_LIKELY((type | op) < 16)
+    return RONDO_LIKELY((type | op) < 32)
                ? (uint64_t)(uint32_t)root << 32 | op << 16 | type << 8 | ((unsigned)coll + 1)
                : 0;
 }

@@ -9,7 +9,7 @@
 
 enum { FAST_LOOKS = 200 };
 
-_Static_assert(RONDO_NUM_DTYPES <= 16 && RONDO_NUM_OPS <= 16 && RONDO_NUM_COLLS < 255,
+_Static_assert(RONDO_NUM_DTYPES <= 32 && RONDO_NUM_OPS <= 32 && RONDO_NUM_COLLS < 255,
                "what rondo_call_what packs");
 
 /* Is the communicator ready, with no queued plans, no proxied conns and no abort? */

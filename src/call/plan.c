@@ -51,9 +51,6 @@ static void note_call(struct rondo_plan *plan, const struct rondo_task *t, uint3
 
 void rondo_plan_fill_op(struct rondo_work *w, const struct rondo_task *t)
 {
-#define RONDO_OP_ROW_(ctx_, name, NAME, value, pairwise) [RONDO_##NAME] = RONDO_REDUCE_##pairwise,
-    static const uint8_t pairwise[] = { RONDO_OP_TABLE(RONDO_OP_ROW_, ) };
-#undef RONDO_OP_ROW_
     w->dtype = (uint8_t)t->dtype;
     w->elem_bytes = (uint8_t)rondo_dtype_size((rondo_dtype)t->dtype);
     if (t->op >= RONDO_NUM_OPS) {
@@ -61,7 +58,7 @@ void rondo_plan_fill_op(struct rondo_work *w, const struct rondo_task *t)
         w->premul = t->premul;
         w->scalar = t->scalar;
     } else {
-        w->reduce = pairwise[t->op];
+        w->reduce = (uint8_t)rondo_op_reduce(t->op);
         w->divide = t->op == RONDO_AVG;
     }
 }

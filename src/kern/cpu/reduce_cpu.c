@@ -83,7 +83,8 @@ static inline const struct rondo_reduce_isa *chosen(void)
 
 rondo_reduce_fn *rondo_reduce_get(rondo_dtype type, enum rondo_reduce op)
 {
-    return chosen()->reduce[type][op];
+    rondo_reduce_fn *reduce = chosen()->reduce[type][op];
+    return RONDO_LIKELY(reduce != NULL) ? reduce : rondo_reduce_c.reduce[type][op];
 }
 
 void rondo_premul(void *dst, const void *src, size_t n, rondo_dtype type, uint64_t scalar_bits)

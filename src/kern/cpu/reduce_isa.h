@@ -8,6 +8,7 @@
 
 struct rondo_reduce_isa {
     const char *name;
+    /* NULL: rondo_reduce_c has it, or the type has no such operation */
     rondo_reduce_fn *reduce[RONDO_NUM_DTYPES][RONDO_NUM_REDUCES];
     void (*premul[RONDO_NUM_DTYPES])(void *dst, const void *src, size_t n, uint64_t scalar_bits);
     void (*divide[RONDO_NUM_DTYPES])(void *dst, size_t n, int divisor);

@@ -13,7 +13,8 @@ enum {
     RONDO_CUDA_FLIGHTS = 1024, /* launches in progress; the driver's own queue is about as long */
     RONDO_CUDA_NOTES = 512,    /* works that can be named when a kernel finds a mismatch */
     RONDO_CUDA_VARIANTS = RONDO_NUM_PROTOS + 1, /* of a kernel: one per protocol, and direct access */
-    RONDO_CUDA_KERNELS = 1 + RONDO_CUDA_VARIANTS + RONDO_NUM_DTYPES * RONDO_NUM_REDUCES * RONDO_CUDA_VARIANTS
+    RONDO_CUDA_KERNELS = 1 + RONDO_CUDA_VARIANTS +
+                         RONDO_DEVICE_DTYPES * RONDO_DEVICE_REDUCES * RONDO_CUDA_VARIANTS
 };
 
 /* ---- per device ---- */

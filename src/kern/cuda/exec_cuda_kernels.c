@@ -24,7 +24,8 @@ int rondo_cuda_kernel_of(const struct rondo_work *w)
         return P2P_KERNEL;
     }
     return rondo_coll_reduces(rondo_coll_scheduled_as((enum rondo_coll)w->coll))
-               ? REDUCE_KERNELS + (w->dtype * RONDO_NUM_REDUCES + w->reduce) * RONDO_CUDA_VARIANTS + variant
+               ? REDUCE_KERNELS + (w->dtype * RONDO_DEVICE_REDUCES + w->reduce) * RONDO_CUDA_VARIANTS +
+                     variant
                : COPY_KERNELS + variant;
 }
 
@@ -38,8 +39,8 @@ static struct rondo_work sample(int i)
         int j = i - REDUCE_KERNELS;
         variant = j % RONDO_CUDA_VARIANTS;
         w.coll = RONDO_COLL_ALL_REDUCE;
-        w.reduce = (uint8_t)(j / RONDO_CUDA_VARIANTS % RONDO_NUM_REDUCES);
-        w.dtype = (uint8_t)(j / RONDO_CUDA_VARIANTS / RONDO_NUM_REDUCES);
+        w.reduce = (uint8_t)(j / RONDO_CUDA_VARIANTS % RONDO_DEVICE_REDUCES);
+        w.dtype = (uint8_t)(j / RONDO_CUDA_VARIANTS / RONDO_DEVICE_REDUCES);
         w.elem_bytes = (uint8_t)rondo_dtype_size((rondo_dtype)w.dtype);
     } else if (i >= COPY_KERNELS) {
         variant = i - COPY_KERNELS;

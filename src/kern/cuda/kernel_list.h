@@ -2,7 +2,7 @@
  * The list of kernels, made from the tables of types, operations and protocols. kernels.cu instantiates them,
  * and so do tests on the simulated machine.
  *
- *   RONDO_KERNELS_OF_TYPE(X, type)  kernels of a row of RONDO_DTYPE_TABLE
+ *   RONDO_KERNELS_OF_TYPE(X, type)  kernels of a row of RONDO_DEVICE_DTYPE_TABLE
  *   RONDO_KERNELS_THAT_MOVE(X)      kernels that reduce nothing
  *
  * Each row is X(name, proto, body):
@@ -18,10 +18,10 @@
 
 /* A type's enumerator by its name in the table. */
 #define RONDO_KERNEL_DTYPE_(ctx, type, TYPE, ...) RONDO_KERNEL_DTYPE_##type = RONDO_##TYPE,
-enum { RONDO_DTYPE_TABLE(RONDO_KERNEL_DTYPE_, ) RONDO_KERNEL_DTYPES_END };
+enum { RONDO_DEVICE_DTYPE_TABLE(RONDO_KERNEL_DTYPE_, ) RONDO_KERNEL_DTYPES_END };
 #undef RONDO_KERNEL_DTYPE_
 
-#define RONDO_KERNELS_OF_TYPE(X, type) RONDO_REDUCE_TABLE(RONDO_KERNEL_OPS_, (X, type))
+#define RONDO_KERNELS_OF_TYPE(X, type) RONDO_DEVICE_REDUCE_TABLE(RONDO_KERNEL_OPS_, (X, type))
 #define RONDO_KERNEL_OPS_(of_type, op, OP, value, ...)                            \
     RONDO_PROTO_TABLE(RONDO_KERNEL_PROTOS_, (RONDO_KERNEL_LIST_ of_type, op, OP)) \
     RONDO_KERNEL_DIRECT_ROW_(RONDO_KERNEL_LIST_ of_type, op, OP)

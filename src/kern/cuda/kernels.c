@@ -16,9 +16,9 @@ static const struct {
     uint32_t threads;
 } protos[] = { RONDO_PROTO_TABLE(PROTO_ROW, ) };
 #define DTYPE_ROW(ctx, name, NAME, ...) [RONDO_##NAME] = #name,
-static const char *const dtypes[] = { RONDO_DTYPE_TABLE(DTYPE_ROW, ) };
+static const char *const dtypes[] = { RONDO_DEVICE_DTYPE_TABLE(DTYPE_ROW, ) };
 #define REDUCE_ROW(ctx, name, NAME, ...) [RONDO_REDUCE_##NAME] = #name,
-static const char *const reduces[] = { RONDO_REDUCE_TABLE(REDUCE_ROW, ) };
+static const char *const reduces[] = { RONDO_DEVICE_REDUCE_TABLE(REDUCE_ROW, ) };
 
 static int is_p2p(const struct rondo_work *work)
 {

@@ -16,31 +16,31 @@
 #define RONDO_WORD_LANES_(storage) (8 / (int)sizeof(storage))
 #define RONDO_WORD_SHIFT_(storage, i) (8 * (int)sizeof(storage) * (i))
 
-#define RONDO_WORD_TYPE_(ctx, type, TYPE, value, storage, arith, to_arith, from_arith, is_float) \
-    RONDO_FN storage rondo_word_get_##type(uint64_t word, int i)                                 \
-    {                                                                                            \
-        storage e;                                                                               \
-        word >>= RONDO_WORD_SHIFT_(storage, i);                                                  \
-        memcpy(&e, &word, sizeof(e));                                                            \
-        return e;                                                                                \
-    }                                                                                            \
-    RONDO_FN uint64_t rondo_word_of_##type(storage e, int i)                                     \
-    {                                                                                            \
-        uint64_t word = 0;                                                                       \
-        memcpy(&word, &e, sizeof(e));                                                            \
-        return word << RONDO_WORD_SHIFT_(storage, i);                                            \
-    }                                                                                            \
-    RONDO_FN uint64_t rondo_word_divide_##type(uint64_t x, int32_t divisor)                      \
-    {                                                                                            \
-        uint64_t word = 0;                                                                       \
-        RONDO_ROLLED for (int i = 0; i < RONDO_WORD_LANES_(storage); i++)                        \
-        {                                                                                        \
-            arith e = to_arith(rondo_word_get_##type(x, i));                                     \
-            word |= rondo_word_of_##type((storage)from_arith((e / (arith)divisor)), i);          \
-        }                                                                                        \
-        return word;                                                                             \
-    }                                                                                            \
-    RONDO_REDUCE_TABLE(RONDO_WORD_ROW_, (type, storage, arith, to_arith, from_arith))
+#define RONDO_WORD_TYPE_(ctx, type, TYPE, value, storage, arith, to_arith, from_arith, ...) \
+    RONDO_FN storage rondo_word_get_##type(uint64_t word, int i)                            \
+    {                                                                                       \
+        storage e;                                                                          \
+        word >>= RONDO_WORD_SHIFT_(storage, i);                                             \
+        memcpy(&e, &word, sizeof(e));                                                       \
+        return e;                                                                           \
+    }                                                                                       \
+    RONDO_FN uint64_t rondo_word_of_##type(storage e, int i)                                \
+    {                                                                                       \
+        uint64_t word = 0;                                                                  \
+        memcpy(&word, &e, sizeof(e));                                                       \
+        return word << RONDO_WORD_SHIFT_(storage, i);                                       \
+    }                                                                                       \
+    RONDO_FN uint64_t rondo_word_divide_##type(uint64_t x, int32_t divisor)                 \
+    {                                                                                       \
+        uint64_t word = 0;                                                                  \
+        RONDO_ROLLED for (int i = 0; i < RONDO_WORD_LANES_(storage); i++)                   \
+        {                                                                                   \
+            arith e = to_arith(rondo_word_get_##type(x, i));                                \
+            word |= rondo_word_of_##type((storage)from_arith((e / (arith)divisor)), i);     \
+        }                                                                                   \
+        return word;                                                                        \
+    }                                                                                       \
+    RONDO_DEVICE_REDUCE_TABLE(RONDO_WORD_ROW_, (type, storage, arith, to_arith, from_arith))
 
 #define RONDO_WORD_ROW_(types, op, OP, value, ...) \
     RONDO_WORD_OP_OF_(RONDO_WORD_UNPACK_ types, op, __VA_ARGS__)
@@ -57,7 +57,7 @@
         }                                                                                               \
         return word;                                                                                    \
     }
-RONDO_DTYPE_TABLE(RONDO_WORD_TYPE_, )
+RONDO_DEVICE_DTYPE_TABLE(RONDO_WORD_TYPE_, )
 
 /* Sums of bytes wrap separately: the upper bits are added without their carries. */
 RONDO_FN uint64_t rondo_word_add_bytes(uint64_t x, uint64_t y)
@@ -71,9 +71,9 @@ RONDO_FN uint64_t rondo_word_add_bytes(uint64_t x, uint64_t y)
         return rondo_word_##type##_##op(x, y); \
     }
 /* A type's row: the operation is a constant, so one case remains. */
-#define RONDO_WORD_TYPE_CASE_(ctx, type, TYPE, ...)   \
-    if ((int)dtype == RONDO_##TYPE) {                 \
-        RONDO_REDUCE_TABLE(RONDO_WORD_OP_CASE_, type) \
+#define RONDO_WORD_TYPE_CASE_(ctx, type, TYPE, ...)          \
+    if ((int)dtype == RONDO_##TYPE) {                        \
+        RONDO_DEVICE_REDUCE_TABLE(RONDO_WORD_OP_CASE_, type) \
     }
 
 /** x op y for the elements of a word; operands keep their order. */
@@ -85,7 +85,7 @@ RONDO_FN uint64_t rondo_word_reduce(rondo_dtype dtype, enum rondo_reduce reduce,
 #endif
     if ((dtype == RONDO_INT8 || dtype == RONDO_UINT8) && reduce == RONDO_REDUCE_SUM)
         return rondo_word_add_bytes(x, y);
-    RONDO_DTYPE_TABLE(RONDO_WORD_TYPE_CASE_, )
+    RONDO_DEVICE_DTYPE_TABLE(RONDO_WORD_TYPE_CASE_, )
     return x;
 }
 
@@ -96,7 +96,7 @@ RONDO_FN uint64_t rondo_word_reduce(rondo_dtype dtype, enum rondo_reduce reduce,
 RONDO_FN uint64_t rondo_word_divide(rondo_dtype dtype, uint64_t x, int32_t divisor)
 {
     switch ((int)dtype) {
-        RONDO_DTYPE_TABLE(RONDO_WORD_DIVIDE_CASE_, )
+        RONDO_DEVICE_DTYPE_TABLE(RONDO_WORD_DIVIDE_CASE_, )
     default: return x;
     }
 }
