@@ -335,6 +335,22 @@ static void finish_slice(const struct slice *s, enum rondo_proto proto)
     }
 }
 
+/* Send a slice of this rank's input that it also keeps: the peers need not wait for its own copy. */
+static int send_then_keep(struct rondo_exec *exec, const struct slice *s)
+{
+    struct slice sent = *s;
+    if (s->step->nfrom > 0 || s->step->nto == 0 || s->out == NULL || s->w->premul || s->w->divide) {
+        return 0;
+    }
+    sent.out = NULL;
+    move_simple(exec, &sent);
+    finish_slice(s, RONDO_PROTO_SIMPLE);
+    if (s->out != s->in) {
+        rondo_copy(s->out, s->in, s->bytes, past_caches(s, s->out, 0));
+    }
+    return 1;
+}
+
 /* Units that have arrived from `unit` on: at least a batch or the rest of the slice, else 0. */
 static size_t arrivals(enum rondo_proto proto, struct rondo_conn *conn, size_t unit, size_t units)
 {
@@ -386,6 +402,9 @@ static int advance_slice(struct rondo_exec *exec, struct rondo_run *run, struct 
                 announce(s->to[i], proto, s);
             }
         }
+    }
+    if (proto == RONDO_PROTO_SIMPLE && send_then_keep(exec, s)) {
+        return 1;
     }
     if (proto == RONDO_PROTO_SIMPLE) {
         move_simple(exec, s);
