@@ -41,6 +41,8 @@ struct world {
     int n, ncalls;
     enum memory memory;
     int only_in_place; /* CMA only for calls in place */
+    int only_apart;    /* CMA only for the others */
+    int way_apart;     /* enum rondo_apart */
     int apart;         /* local rank that is out of place in every call, plus 1; 0: none */
     struct rank rank[MOST_RANKS];
     uint8_t *places;
@@ -167,9 +169,11 @@ static inline void fill_work(struct rank *r, struct rondo_work *w, const struct 
     w->elem_bytes = 4;
     w->reduce = RONDO_REDUCE_SUM;
     w->divide = (uint8_t)c->divide;
-    w->stream = number % 3 == 0;
+    w->stream = number % 3 == 0 && world->way_apart == RONDO_APART_DEFAULT;
+    w->apart = (uint8_t)world->way_apart & 15;
     w->cma = world->memory != KERNEL ? RONDO_KERNEL_NEVER
              : world->only_in_place  ? RONDO_KERNEL_IN_PLACE
+             : world->only_apart     ? RONDO_KERNEL_APART
                                      : RONDO_KERNEL_ALWAYS;
     w->seq = (uint64_t)number + 1;
     w->call_word = rondo_call_word(w->seq, c->count * 31 + (uint64_t)c->coll);

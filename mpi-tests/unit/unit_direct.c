@@ -91,6 +91,53 @@ static void cma_that_only_pays_in_place_needs_all_ranks_in_place(void **state)
     }
 }
 
+/* The same for CMA that only pays out of place: one rank is enough for that. */
+static void cma_that_only_pays_out_of_place_is_for_calls_that_are_so(void **state)
+{
+    (void)state;
+    for (int apart = 0; apart < 3; apart++) {
+        struct world *w = world_new(3, KERNEL);
+        w->only_apart = 1;
+        w->apart = apart;
+        w->ncalls = NCALLS;
+        for (int k = 0; k < w->ncalls; k++) {
+            w->call[k] = (struct call){ .coll = RONDO_COLL_ALL_REDUCE, .count = 500, .in_place = k % 8 != 7 };
+        }
+        run_in_order(w);
+        for (int i = 0; i < 3; i++) {
+            assert_string_equal(w->rank[i].wrong, "");
+            assert_int_equal(w->rank[i].carried[RONDO_DIRECT], apart == 0 ? NCALLS / 8 : NCALLS);
+        }
+        world_free(w);
+    }
+}
+
+/* Every way to store a result apart from its sources gives the same, with one target and with several. */
+static void results_are_stored_apart_in_every_way(void **state)
+{
+    enum { ALL = 17000, BLOCK = 8900 }; /* more than exec_cpu.c's APART_MIN */
+    _Static_assert(ALL * 4 < PLACE && 2 * BLOCK * 4 < PLACE, "they fit the buffers");
+    (void)state;
+    for (int way = RONDO_APART_DEFAULT; way <= RONDO_APART_COPY; way++) {
+        struct world *w = world_new(2, ONE_PROCESS);
+        w->way_apart = way;
+        w->ncalls = 8;
+        for (int k = 0; k < w->ncalls; k++) {
+            int all = k % 2 == 0;
+            w->call[k] = (struct call){ .coll = all ? RONDO_COLL_ALL_REDUCE : RONDO_COLL_REDUCE_SCATTER,
+                                        .count = all ? ALL : BLOCK,
+                                        .in_place = k % 4 == 2,
+                                        .divide = k >= 4 };
+        }
+        run_in_order(w);
+        for (int i = 0; i < 2; i++) {
+            assert_string_equal(w->rank[i].wrong, "");
+            assert_int_equal(w->rank[i].carried[RONDO_DIRECT], w->ncalls);
+        }
+        world_free(w);
+    }
+}
+
 /* The table evicts the least recently used entry, and equal histories make equal tables. */
 static void the_table_is_bounded_and_deterministic(void **state)
 {
@@ -158,6 +205,8 @@ int main(void)
         cmocka_unit_test(describe_names_the_awaited_rank),
         cmocka_unit_test(mismatched_calls_are_detected),
         cmocka_unit_test(cma_that_only_pays_in_place_needs_all_ranks_in_place),
+        cmocka_unit_test(cma_that_only_pays_out_of_place_is_for_calls_that_are_so),
+        cmocka_unit_test(results_are_stored_apart_in_every_way),
         cmocka_unit_test(the_table_is_bounded_and_deterministic),
         cmocka_unit_test(shares_of_a_reduce_cover_it_and_take_equally_long),
     };

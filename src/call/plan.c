@@ -144,6 +144,7 @@ static void fill_work(struct rondo_ctx *ctx, struct rondo_run *run, const struct
         run->ready_ctx = ctx;
     }
     w->stream = is_past_caches(ctx, t);
+    w->apart = (uint8_t)ctx->wiring.layout.model.apart;
     run->only_sends = only_sends(run);
     rondo_plan_cut(ctx, w, t, run->schedule->map, channel, choice->nchannels);
 }
@@ -156,14 +157,8 @@ static uint8_t kernel_copies(const struct rondo_ctx *ctx, const struct rondo_tas
     if (mode != RONDO_CMA_AUTO) {
         return mode == RONDO_CMA_ALWAYS ? RONDO_KERNEL_ALWAYS : RONDO_KERNEL_NEVER;
     }
-    for (int in_place = 0; in_place < 2; in_place++) {
-        if (rondo_cma_cost_us(&ctx->wiring.layout, (enum rondo_algo)selection->primary.algo,
-                              (enum rondo_coll)t->coll, rondo_task_bytes(t),
-                              in_place) < selection->fallback.us) {
-            return in_place ? RONDO_KERNEL_IN_PLACE : RONDO_KERNEL_ALWAYS;
-        }
-    }
-    return RONDO_KERNEL_NEVER;
+    return (uint8_t)rondo_select_kernel(&ctx->wiring.layout, (enum rondo_coll)t->coll, rondo_task_bytes(t),
+                                        selection);
 }
 
 /* Fill in run `at` of a call: those of the primary come first, at `primary`. */

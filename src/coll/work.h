@@ -22,7 +22,17 @@ struct rondo_seat {
 enum rondo_kernel_copies {
     RONDO_KERNEL_NEVER,
     RONDO_KERNEL_ALWAYS,
-    RONDO_KERNEL_IN_PLACE /* if the call is in place on all ranks */
+    RONDO_KERNEL_IN_PLACE, /* if the call is in place on all ranks */
+    RONDO_KERNEL_APART     /* unless it is */
+};
+
+/* How a result is stored that is not in place, below the size of `stream`. All give the same bits. */
+enum rondo_apart {
+    RONDO_APART_DEFAULT, /* as is best on most processors of this kind */
+    RONDO_APART_STORES,
+    RONDO_APART_OVER, /* rondo_reduce_over */
+    RONDO_APART_PAST, /* rondo_reduce_past */
+    RONDO_APART_COPY  /* copy this rank's input there, then reduce in place */
 };
 
 /* premul of a run in a plan: `scalar` is the device address of the scalar, which a launch fetches. */
@@ -34,7 +44,8 @@ struct rondo_work {
     uint8_t premul;                           /* 1: multiply this rank's input by scalar */
     uint8_t divide;                           /* 1: divide the finished sum by nranks (avg) */
     uint8_t elem_bytes;
-    uint8_t cma;                   /* direct access, ordinary memory: enum rondo_kernel_copies */
+    uint8_t cma : 4;               /* direct access, ordinary memory: enum rondo_kernel_copies */
+    uint8_t apart : 4;             /* enum rondo_apart */
     uint8_t stream;                /* 1: store the output past the caches, it is larger than they are */
     uint8_t in_region, out_region; /* direct access on a GPU: regions of its buffers; 0: none */
     uint32_t call_word;            /* goes with the first slice on each conn */

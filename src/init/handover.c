@@ -97,8 +97,7 @@ static uint64_t *word_of(const struct rondo_ctx *ctx, int local)
     return (uint64_t *)(void *)(rondo_mailbox_place(ctx->wiring.mailbox, 0, local) + 8);
 }
 
-/* Does the other rank write the wanted number within LISTEN_NS? */
-static int hears(const uint64_t *word, uint64_t wanted)
+int rondo_init_hears(const uint64_t *word, uint64_t wanted)
 {
     int64_t end = 0, now = 0; /* read the clock only when the number is late */
     while (now <= end) {
@@ -120,7 +119,7 @@ static rondo_status ask(struct rondo_init *init)
     const uint64_t *other = word_of(init->ctx, 1);
     int64_t now = rondo_now_ns();
     h->begin_ns = h->begin_ns == 0 ? now : h->begin_ns;
-    if (h->said > 0 && !hears(other, h->said)) {
+    if (h->said > 0 && !rondo_init_hears(other, h->said)) {
         h->batch_ns = 0; /* interrupted: this batch does not count */
     }
     if (h->said > 0 && __atomic_load_n(other, __ATOMIC_ACQUIRE) != h->said) {
@@ -134,7 +133,7 @@ static rondo_status ask(struct rondo_init *init)
             h->batch_ns = rondo_now_ns();
         }
         __atomic_store_n(mine, ++h->said, __ATOMIC_RELEASE);
-        if (!hears(other, h->said)) {
+        if (!rondo_init_hears(other, h->said)) {
             h->batch_ns = 0;
             return RONDO_IN_PROGRESS;
         }

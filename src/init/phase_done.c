@@ -6,7 +6,8 @@
 struct done_record {
     struct rondo_round_head head;
     uint32_t handover_ns;
-    uint32_t no_ll128; /* a conn of this rank does not go from GPU to GPU */
+    uint32_t no_ll128;                    /* a conn of this rank does not go from GPU to GPU */
+    struct rondo_calibration calibration; /* local rank 0 */
 };
 
 static rondo_status start_done(struct rondo_init *init)
@@ -16,6 +17,7 @@ static rondo_status start_done(struct rondo_init *init)
     }
     RONDO_TRY(rondo_init_new_round(init, sizeof(struct done_record), init->ctx->job.nranks));
     ((struct done_record *)init->mine)->handover_ns = init->handover.best_ns;
+    ((struct done_record *)init->mine)->calibration = init->calibrating.found;
     ((struct done_record *)init->mine)->no_ll128 = !init->ctx->backend->links_reach(init->ctx);
     return rondo_init_allgather(init);
 }
@@ -46,7 +48,7 @@ static rondo_status finish_done(struct rondo_init *init)
     use_conns(init);
     if (ctx->job.nranks > 1) {
         const struct done_record *first = rondo_init_record(init, ctx->wiring.layout.local_ranks[0]);
-        rondo_init_use_handover(init, first->handover_ns);
+        rondo_init_use_measured(init, &first->calibration, first->handover_ns);
     }
     return RONDO_SUCCESS;
 }

@@ -46,6 +46,9 @@ static rondo_status test_hello(struct rondo_init *init)
     if (status == RONDO_SUCCESS) {
         status = rondo_init_measure_handover(init, &silent);
     }
+    if (status == RONDO_SUCCESS) {
+        status = rondo_init_calibrate(init, &silent);
+    }
     if (status == RONDO_IN_PROGRESS) {
         status = rondo_init_in_progress(ctx);
         if (status != RONDO_IN_PROGRESS) {

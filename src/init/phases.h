@@ -12,6 +12,7 @@
 #include "init/init.h"
 #include "init/node.h"
 #include "topo/stitch.h"
+#include "tuner/calibration.h"
 
 enum { RONDO_MAX_PHASES = 14 };
 
@@ -27,7 +28,7 @@ enum { RONDO_MAX_PHASES = 14 };
  *     p2p_modes    88     GPUs only; plus one for each rank of the fullest node
  *     connections         8 and one struct rondo_connect for each end; above 64 ranks to neighbours only
  *     ready         8
- *     done         16
+ *     done         60
  *
  * When a head reports an error, an allgather of the sentences follows in the same phase: 512 bytes a rank.
  */
@@ -46,6 +47,16 @@ struct rondo_handover {
     int64_t begin_ns, batch_ns; /* 0: not begun; the batch was interrupted */
     uint32_t best_ns;           /* one way; 0: unknown */
     int known;                  /* both ranks know it from a communicator before */
+};
+
+/* The calibration of this host by local ranks 0 and 1 (calibrate.c). */
+struct rondo_calibrating {
+    int begun;
+    int step; /* local rank 0: the current one, -1: none; local rank 1: how many it has done */
+    int64_t begin_ns;
+    uint8_t *mine, *sum;            /* local rank 0's input and result in ordinary memory */
+    uint64_t *ns;                   /* times of all steps */
+    struct rondo_calibration found; /* all zero: unknown */
 };
 
 struct rondo_init {
@@ -75,6 +86,7 @@ struct rondo_init {
     void *copies; /* of this rank's record, one per exchange peer */
     struct rondo_link **hello;
     struct rondo_handover handover;
+    struct rondo_calibrating calibrating;
     struct rondo_shm_name segment;
     /* the nodes' graphs (phase_shapes.c) */
     uint8_t *graph_bytes; /* this node's, on its lowest rank; else NULL */
@@ -145,7 +157,17 @@ const struct rondo_graph_note *rondo_init_graph_note(const struct rondo_init *in
 rondo_status rondo_init_list_shapes(struct rondo_init *init);
 void rondo_init_free_shapes(struct rondo_init *init);
 
+/* calibrate.c */
+/** One step of the calibration, on local ranks 0 and 1, once the handover is measured. @return as
+ * rondo_init_measure_handover. */
+rondo_status rondo_init_calibrate(struct rondo_init *init, int *silent);
+/** Adapt the model to what local rank 0 has sent to all: the calibration, and the time of the handover. */
+void rondo_init_use_measured(struct rondo_init *init, const struct rondo_calibration *c, uint32_t ns);
+void rondo_init_free_calibrating(struct rondo_init *init);
+
 /* handover.c */
+/** Does the other rank write the wanted number within 20 us? */
+int rondo_init_hears(const uint64_t *word, uint64_t wanted);
 /** One step of the measurement, on local ranks 0 and 1. @return RONDO_IN_PROGRESS: call again; *silent is
  * then the rank that has not answered. */
 rondo_status rondo_init_measure_handover(struct rondo_init *init, int *silent);

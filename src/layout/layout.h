@@ -79,6 +79,9 @@ struct rondo_model {
                                          writes of them, both counted */
     double cma_us, cma_bw;        /* where the kernel copies: a system call; the same bytes */
     double cma_past_bw;           /* the same, for bytes that bypass the caches */
+    double apart_us;              /* what a byte of a sum that is not in place takes longer */
+    int32_t apart;                /* enum rondo_apart: how it is stored */
+    int32_t calibrated;           /* 1: bandwidths were measured (tuner/calibration.h) */
     double ranks_per_core;        /* > 1: oversubscribed; every hop costs a switch of the scheduler */
     struct rondo_group_levels levels; /* of a node; n = 0: all its ranks are equally near */
     struct rondo_model_level level[RONDO_NUM_LEVELS];
@@ -128,6 +131,10 @@ struct rondo_layout {
     struct rondo_group_tree grouped[2];
     struct rondo_nest *nest; /* the same groups, for hierarchical algorithms; owned; NULL: no groups */
     struct rondo_model model;
+    /* The model before anything was measured: it chooses where a choice changes the bits of a result, so that
+     * these are the same from run to run. has_fixed 0: nothing was measured. */
+    struct rondo_model fixed;
+    int32_t has_fixed;
     uint32_t protos;    /* mask of protocols with buffers */
     int32_t rank_order; /* 1: RONDO_DETERMINISM=strict: rings are in rank order, and reductions use only
                            algorithms that follow it (coll/coll.def) */

@@ -23,6 +23,7 @@ static int table(const struct tool_given *given, int nodes)
     const char *file = given->value[EXPLAIN_FILE][0];
     rondo_status status = file ? rondo_machine_read(&report.machine, file)
                                : rondo_node_machine(&report.machine);
+    request.here = file == NULL && rondo_params()->topo_file[0] == '\0';
     if (status == RONDO_SUCCESS) status = report_compute(&report, &ranks);
     if (status == RONDO_SUCCESS) status = rondo_explain(stdout, report.topo, report.graphs, &request);
     report_release(&report);

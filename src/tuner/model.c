@@ -119,9 +119,14 @@ void rondo_model_handover(struct rondo_model *m, uint32_t ns)
     }
     for (int p = 0; p < RONDO_NUM_PROTOS; p++) {
         m->hop_us[p] *= slower;
-        m->bw[p] /= 1 + (slower - 1) * m->conn_slows;
     }
     m->mailbox_us *= slower;
+    if (m->calibrated) {
+        return; /* the bandwidths were measured between cores as far */
+    }
+    for (int p = 0; p < RONDO_NUM_PROTOS; p++) {
+        m->bw[p] /= 1 + (slower - 1) * m->conn_slows;
+    }
     m->mailbox_bw /= slower;
     m->pair_bw /= 1 + (slower - 1) * m->pair_slows;
     m->pair_past_bw /= 1 + (slower - 1) * m->pair_slows;

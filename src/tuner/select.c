@@ -148,19 +148,49 @@ static const struct rondo_choice *best_of(struct rondo_choice table[RONDO_NUM_AL
     return best;
 }
 
-rondo_status rondo_cost_choose(const struct rondo_layout *layout, const struct rondo_allowed *allowed,
-                               enum rondo_coll coll, size_t bytes, size_t mailbox,
-                               struct rondo_choice *choice)
+/* Does the algorithm reduce every element from rank 0 to the last, whatever the rings? */
+static int in_rank_order(const struct rondo_layout *layout, enum rondo_algo algo)
+{
+    return rondo_algo_in_rank_order(algo) &&
+           (layout->rank_order || rondo_algo_medium(algo) != RONDO_MEDIUM_CONNS);
+}
+
+int rondo_bits_fixed(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_algo a,
+                     enum rondo_algo b)
+{
+    return layout->nranks <= 2 || !rondo_coll_reduces(coll) || a == b ||
+           (in_rank_order(layout, a) && in_rank_order(layout, b));
+}
+
+/* The layout as it was before anything was measured. */
+static struct rondo_layout unmeasured(const struct rondo_layout *layout)
+{
+    struct rondo_layout fixed = *layout;
+    fixed.model = layout->fixed;
+    fixed.has_fixed = 0;
+    return fixed;
+}
+
+static int best_choice(const struct rondo_layout *layout, const struct rondo_allowed *allowed,
+                       enum rondo_coll coll, size_t bytes, size_t mailbox, struct rondo_choice *choice)
 {
     struct rondo_choice table[RONDO_NUM_ALGOS][RONDO_NUM_PROTOS];
     const struct rondo_choice *best;
     rondo_cost_table(layout, allowed, coll, bytes, mailbox, table);
     best = best_of(table);
-    if (best == NULL) {
-        return nothing_left(layout, allowed, coll, bytes, mailbox);
+    if (best != NULL) {
+        *choice = *best;
     }
-    *choice = *best;
-    return RONDO_SUCCESS;
+    return best != NULL;
+}
+
+rondo_status rondo_cost_choose(const struct rondo_layout *layout, const struct rondo_allowed *allowed,
+                               enum rondo_coll coll, size_t bytes, size_t mailbox,
+                               struct rondo_choice *choice)
+{
+    return best_choice(layout, allowed, coll, bytes, mailbox, choice)
+               ? RONDO_SUCCESS
+               : nothing_left(layout, allowed, coll, bytes, mailbox);
 }
 
 static void disallow_direct(struct rondo_allowed *allowed)
@@ -177,13 +207,9 @@ rondo_status rondo_cost_choose_without_direct(const struct rondo_layout *layout,
                                               size_t bytes, size_t mailbox, int rank_order,
                                               struct rondo_choice *choice)
 {
-    struct rondo_choice table[RONDO_NUM_ALGOS][RONDO_NUM_PROTOS];
-    const struct rondo_choice *best;
     struct rondo_allowed others = *allowed;
     disallow_direct(&others);
-    rondo_cost_table(layout, &others, coll, bytes, mailbox, table);
-    best = best_of(table);
-    if (best == NULL) {
+    if (!best_choice(layout, &others, coll, bytes, mailbox, choice)) {
         memset(&others, 0xff, sizeof(others));
         if (rank_order) {
             rondo_allowed_rank_order(&others);
@@ -191,7 +217,6 @@ rondo_status rondo_cost_choose_without_direct(const struct rondo_layout *layout,
         disallow_direct(&others);
         return rondo_cost_choose(layout, &others, coll, bytes, mailbox, choice);
     }
-    *choice = *best;
     return RONDO_SUCCESS;
 }
 
@@ -321,7 +346,7 @@ static void select_all_to_all(const struct rondo_select_input *in, struct rondo_
                selection->primary.us, rondo_algo_name((enum rondo_algo)other.algo), other.us);
 }
 
-rondo_status rondo_select(const struct rondo_select_input *in, struct rondo_selection *selection)
+static rondo_status select_by_model(const struct rondo_select_input *in, struct rondo_selection *selection)
 {
     *selection = (struct rondo_selection){ .fallback = { .nchannels = 0 } };
     if (in->coll == RONDO_COLL_ALL_TO_ALL) {
@@ -343,4 +368,73 @@ rondo_status rondo_select(const struct rondo_select_input *in, struct rondo_sele
         *selection = (struct rondo_selection){ .primary = selection->fallback };
     }
     return RONDO_SUCCESS;
+}
+
+/* ---- what was measured must not change the bits of a result ---- */
+
+static int all_in_rank_order(const struct rondo_layout *layout, const struct rondo_selection *s)
+{
+    return in_rank_order(layout, (enum rondo_algo)s->primary.algo) &&
+           (s->fallback.nchannels == 0 || in_rank_order(layout, (enum rondo_algo)s->fallback.algo));
+}
+
+/*
+ * More than two ranks reduce with what the model selects before anything is measured. Only where that reduces
+ * in rank order, whatever the memory, what was measured selects among the algorithms that do.
+ */
+rondo_status rondo_select(const struct rondo_select_input *in, struct rondo_selection *selection)
+{
+    const struct rondo_layout *l = in->layout;
+    struct rondo_select_input with = *in;
+    struct rondo_layout fixed;
+    struct rondo_allowed ordered = *in->allowed;
+    if (!l->has_fixed || l->nranks <= 2 || l->rank_order || !rondo_coll_reduces(in->coll)) {
+        return select_by_model(in, selection);
+    }
+    fixed = unmeasured(l);
+    with.layout = &fixed;
+    RONDO_TRY(select_by_model(&with, selection));
+    if (!all_in_rank_order(l, selection)) {
+        return RONDO_SUCCESS;
+    }
+    for (int a = 0; a < RONDO_NUM_ALGOS; a++) {
+        if (!in_rank_order(l, (enum rondo_algo)a)) {
+            ordered.protos[in->coll][a] = 0;
+        }
+    }
+    with.layout = l;
+    with.allowed = &ordered;
+    return select_by_model(&with, selection);
+}
+
+/* ---- ordinary memory ---- */
+
+/* What a sum that is not in place adds: the kernel stores half of it, which does not suffer. */
+static double apart_us(const struct rondo_layout *layout, enum rondo_coll coll, size_t bytes, int by_kernel)
+{
+    double share = coll == RONDO_COLL_ALL_REDUCE ? (by_kernel ? 0.5 : 1) : 0;
+    return share * (double)bytes * layout->model.apart_us;
+}
+
+enum rondo_kernel_copies rondo_select_kernel(const struct rondo_layout *layout, enum rondo_coll coll,
+                                             size_t bytes, const struct rondo_selection *selection)
+{
+    static const enum rondo_kernel_copies when[2][2] = { { RONDO_KERNEL_NEVER, RONDO_KERNEL_IN_PLACE },
+                                                         { RONDO_KERNEL_APART, RONDO_KERNEL_ALWAYS } };
+    enum rondo_algo algo = (enum rondo_algo)selection->primary.algo;
+    struct rondo_layout fixed;
+    int faster[2];
+    if (layout->has_fixed &&
+        !rondo_bits_fixed(layout, coll, algo, (enum rondo_algo)selection->fallback.algo)) {
+        fixed = unmeasured(layout);
+        layout = &fixed;
+    }
+    for (int in_place = 0; in_place < 2; in_place++) {
+        double kernel = rondo_cma_cost_us(layout, algo, coll, bytes, in_place),
+               other = selection->fallback.us;
+        kernel += in_place ? 0 : apart_us(layout, coll, bytes, 1);
+        other += in_place ? 0 : apart_us(layout, coll, bytes, 0);
+        faster[in_place] = kernel < other;
+    }
+    return when[faster[0]][faster[1]];
 }

@@ -12,6 +12,7 @@
 #define RONDO_TUNER_TUNER_H
 
 #include "coll/algo.h"
+#include "coll/work.h"
 
 struct rondo_choice {
     uint8_t algo, proto; /* enum rondo_algo, rondo_proto */
@@ -121,5 +122,11 @@ struct rondo_selection {
 
 /** Select what carries a call. @return as rondo_cost_choose. */
 rondo_status rondo_select(const struct rondo_select_input *in, struct rondo_selection *selection);
+/** Does what was measured choose freely between two algorithms, because both give the same bits? */
+int rondo_bits_fixed(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_algo a,
+                     enum rondo_algo b);
+/** With ordinary memory: may the kernel copy between the processes, rather than the fallback run? */
+enum rondo_kernel_copies rondo_select_kernel(const struct rondo_layout *layout, enum rondo_coll coll,
+                                             size_t bytes, const struct rondo_selection *selection);
 
 #endif

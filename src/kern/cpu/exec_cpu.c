@@ -221,18 +221,51 @@ static int past_caches(const struct slice *s, const uint8_t *dst, size_t at)
     return s->w->stream && s->stays == NULL && s->w->in != s->w->out && s->out != NULL && dst == s->out + at;
 }
 
+/* Below this the start of any other way costs more than it saves. */
+enum { APART_MIN = 32 << 10 };
+
+static enum rondo_apart way_apart(const struct rondo_work *w, size_t bytes)
+{
+    if (w->stream) {
+        return RONDO_APART_PAST;
+    }
+    if (w->apart == RONDO_APART_DEFAULT) {
+        return rondo_over_pays(bytes) ? RONDO_APART_OVER : RONDO_APART_STORES;
+    }
+    return bytes < APART_MIN ? RONDO_APART_STORES : (enum rondo_apart)w->apart;
+}
+
+/* Copy this rank's source to the only target, and take it from there. @return 0: not possible. */
+static int copy_own(struct rondo_exec *exec, const struct rondo_work *w, int nsrcs, uint8_t *const *dsts,
+                    int ndsts, size_t n)
+{
+    int own = w->mailbox->index;
+    if (ndsts != 1 || own >= nsrcs || exec->sources[own] == dsts[0]) {
+        return 0;
+    }
+    memcpy(dsts[0], exec->sources[own], n * w->elem_bytes);
+    exec->sources[own] = dsts[0];
+    return 1;
+}
+
 int rondo_reduce_apart(struct rondo_exec *exec, const struct rondo_work *w, int nsrcs, uint8_t *const *dsts,
                        int ndsts, size_t n)
 {
     struct rondo_reduction what;
-    if (w->in == w->out || (!w->stream && !rondo_over_pays(n * w->elem_bytes))) {
+    enum rondo_apart way = w->in == w->out ? RONDO_APART_STORES : way_apart(w, n * w->elem_bytes);
+    if (way == RONDO_APART_STORES || (way == RONDO_APART_COPY && !copy_own(exec, w, nsrcs, dsts, ndsts, n))) {
         return 0;
     }
     what = rondo_work_reduction(exec, w, nsrcs);
-    if (w->stream) {
+    if (way == RONDO_APART_PAST) {
         rondo_reduce_past(&what, dsts, ndsts, NULL, n);
-    } else {
+    } else if (way == RONDO_APART_OVER) {
         rondo_reduce_over(&what, dsts, ndsts, n);
+    } else {
+        rondo_reduce_get(what.type, what.op)(dsts[0], what.srcs, nsrcs, n);
+        if (what.divisor != 0) {
+            rondo_divide(dsts[0], n, what.type, what.divisor);
+        }
     }
     return 1;
 }

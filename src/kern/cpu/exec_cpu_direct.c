@@ -288,9 +288,9 @@ static int same_displs(const struct rondo_direct *d)
 
 static int not_direct(struct rondo_run *run)
 {
-    /* Out of place tells nothing about the next call, which may be in place, and asking costs little beside
-     * such a copy. */
-    if (run->work.cma != RONDO_KERNEL_IN_PLACE || run->work.direct->cma == RONDO_CMA_REFUSED) {
+    /* The one place tells nothing about the next call, which may be in the other, and asking costs little
+     * beside such a copy. */
+    if (run->work.cma < RONDO_KERNEL_IN_PLACE || run->work.direct->cma == RONDO_CMA_REFUSED) {
         rondo_direct_learn(kind_of(&run->work), 1);
     }
     run->verdict = RONDO_NOT_DIRECT;
@@ -312,7 +312,9 @@ static int decide(struct rondo_exec *exec, struct rondo_run *run, struct rondo_f
 {
     struct rondo_direct *d = run->work.direct;
     int notes, in_place, mapped = keep_offers(exec, d, &notes, &in_place);
-    int copies = run->work.cma == RONDO_KERNEL_IN_PLACE ? in_place : run->work.cma != RONDO_KERNEL_NEVER;
+    int copies = run->work.cma == RONDO_KERNEL_IN_PLACE ? in_place
+                 : run->work.cma == RONDO_KERNEL_APART  ? !in_place
+                                                        : run->work.cma != RONDO_KERNEL_NEVER;
     d->reach = mapped ? RONDO_REACH_MAPPED : RONDO_REACH_CMA;
     if (!same_displs(d)) { /* which tells nothing about the memory of other calls */
         run->verdict = RONDO_NOT_DIRECT;

@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "base/param.h"
+#include "tuner/calibration.h"
 #include "tuner/tuner.h"
 #include "tools/draw/text.h"
 #include "tools/simulate.h"
@@ -208,7 +209,8 @@ struct explain_job {
     const struct rondo_explain_request *request;
     struct rondo_explain_question question;
     int64_t first, last;
-    char note[512]; /* about RONDO_TUNE_FILE; "": none */
+    char note[512];        /* about RONDO_TUNE_FILE; "": none */
+    char measured[2][640]; /* what was measured on this machine, cores near and far; "": nothing */
 };
 
 /* busbw / algbw, as in nccl-tests: bytes over the busiest link per byte of the buffer. */
@@ -310,6 +312,9 @@ static void head_put(const struct explain_job *job)
         fprintf(job->out, "model: host memory, %.2g ranks per core", l->model.ranks_per_core);
     }
     nets_put(job);
+    for (int far = 0; far < 2; far++) {
+        fprintf(job->out, job->measured[far][0] != '\0' ? "%s\n" : "%s", job->measured[far]);
+    }
     fprintf(job->out, job->note[0] != '\0' ? "%s\n\n" : "%s\n", job->note);
 }
 
@@ -435,6 +440,24 @@ static rondo_status json_print(const struct explain_job *job)
 
 /* ---- a job of equal nodes ---- */
 
+/* What creation would use on this machine: the numbers of near cores. Those of far ones are only shown. */
+static void use_calibration(struct rondo_layout *layout, enum rondo_coll coll, char measured[2][640])
+{
+    static const char *const placements[2] = { "near", "far" };
+    for (int far = 0; far < 2; far++) {
+        struct rondo_calibration c;
+        char key[RONDO_CALIBRATION_KEY], text[512];
+        if (!rondo_calibration_read(rondo_calibration_key(placements[far], key), &c)) {
+            continue;
+        }
+        snprintf(measured[far], sizeof(measured[far]), "measured on this machine, cores %s: %s",
+                 placements[far], rondo_calibration_text(&c, text, sizeof(text)));
+        if (!far && (layout->nranks == 2 || !rondo_coll_reduces(coll))) { /* as rondo_select */
+            rondo_model_calibrate(&layout->model, &c);
+        }
+    }
+}
+
 /* A tuning file for another shape is not used; the note says so. */
 static rondo_status use_tune(struct rondo_layout *layout, struct rondo_tune **tune, char *note, size_t size)
 {
@@ -473,6 +496,10 @@ rondo_status rondo_explain(FILE *out, const struct rondo_topo *topo,
     RONDO_TRY(rondo_explain_layout(&layout, topo, graphs, request->nodes));
     q->mailbox = request->nodes == 1 ? rondo_param_mailbox_size(layout.nranks) : 0;
     layout.model.gpu.direct = request->nodes == 1 ? (int32_t)rondo_params()->direct_gpu : 0;
+    if (request->here && request->nodes == 1 && !rondo_is_gpu_model(&layout) &&
+        rondo_params()->calibrate != RONDO_CALIBRATE_NEVER) {
+        use_calibration(&layout, q->coll, job.measured);
+    }
     RONDO_TRY(use_tune(&layout, &tune, job.note, sizeof(job.note)));
     /* Fail before anything is printed. */
     RONDO_TRY_GOTO(rondo_cost_choose(&layout, &allowed, q->coll, (size_t)job.first, q->mailbox, &choice),

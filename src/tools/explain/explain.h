@@ -47,6 +47,7 @@ struct rondo_explain_request {
     int nodes;
     int every; /* for a single size, show every number of channels */
     int json;  /* print JSON (src/tools/JSON.md) instead of text */
+    int here;  /* topo is this machine: use what was measured on it (tuner/calibration.h), and say so */
 };
 
 /**
