@@ -1,6 +1,7 @@
 /* Split and shrink, with threads as ranks. */
 #include <limits.h>
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -128,6 +129,45 @@ static void splits_have_the_right_members(void **state)
         fake_ranks(n, split_with_equal_keys, NULL);
         fake_ranks(n, split_without_colour, NULL);
     }
+}
+
+/* More splits at once than the parent's segment has places, of which the program polls the last one first. */
+static void many_splits_at_once(struct fake_rank *r)
+{
+    enum { MANY = 2 * RONDO_SPLIT_SLOTS + 3 };
+    rondo_config config = RONDO_CONFIG_INIT;
+    rondo_comm *child[MANY] = { NULL };
+    const int members[3] = { 0, 1, 2 };
+    config.blocking = 0;
+    for (int i = 0; i < MANY; i++) {
+        rondo_status begun = rondo_comm_split(r->comm, i % 4 == 3 && r->rank == 1 ? 1 : 0, 0, &config,
+                                              &child[i]);
+        FAKE_CHECK(r, begun == RONDO_IN_PROGRESS || begun == RONDO_SUCCESS);
+    }
+    for (int i = MANY - 1; i >= 0; i--) {
+        rondo_status error = RONDO_IN_PROGRESS;
+        while (error == RONDO_IN_PROGRESS) {
+            FAKE_OK(r, rondo_comm_async_error(child[i], &error));
+            sched_yield();
+        }
+        FAKE_CHECK(r, error == RONDO_SUCCESS, "split %d: %s", i, rondo_status_string(error));
+    }
+    for (int i = 0; i < MANY; i++) {
+        int n = -1;
+        FAKE_OK(r, rondo_comm_count(child[i], &n));
+        FAKE_CHECK(r, n == (i % 4 != 3 ? 3 : r->rank == 1 ? 1 : 2), "split %d has %d ranks", i, n);
+        if (i % 4 != 3) {
+            check_child(r, child[i], members, 3);
+        }
+        FAKE_OK(r, rondo_comm_destroy(child[i]));
+    }
+}
+
+static void splits_wait_for_places_of_others(void **state)
+{
+    (void)state;
+    fake_params("INIT_TIMEOUT", "100s", "BUFFSIZE", "8K", NULL);
+    fake_ranks(3, many_splits_at_once, NULL);
 }
 
 static void wrong_splits(struct fake_rank *r)
@@ -451,6 +491,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tags_of_children_never_repeat),
         cmocka_unit_test(splits_have_the_right_members),
+        cmocka_unit_test(splits_wait_for_places_of_others),
         cmocka_unit_test(wrong_splits_are_errors),
         cmocka_unit_test(several_splits_may_run_at_once),
         cmocka_unit_test(one_thread_can_split_for_all),

@@ -40,6 +40,11 @@ rondo_status rondo_child_bootstrap(struct rondo_ctx *parent, const int *members,
     return RONDO_SUCCESS;
 }
 
+int rondo_child_in_node(const struct rondo_ctx *parent)
+{
+    return parent->job.nranks > 1 && parent->wiring.layout.nnodes == 1;
+}
+
 static rondo_status all_members(const struct rondo_ctx *parent, int **members)
 {
     RONDO_TRY(RONDO_NEW_ARRAY(*members, parent->job.nranks, "the members of a split"));
@@ -71,9 +76,15 @@ static rondo_status split(struct rondo_ctx *parent, int color, int key, const ro
                                    &bootstrap);
     rondo_free(members);
     if (status == RONDO_SUCCESS) {
+        if (rondo_child_in_node(parent)) {
+            rondo_bootstrap_control_node(bootstrap, split.child, 0);
+        }
         return rondo_comm_start(ctx, bootstrap, &split, newcomm);
     }
 fail:
+    if (rondo_child_in_node(parent)) {
+        rondo_control_split_end(parent->wiring.control, split.child);
+    }
     rondo_ctx_free(ctx);
     return status;
 }

@@ -14,6 +14,8 @@ struct rondo_shrinks {
  * which distinguishes several bootstraps of one call (bytes may be 0). */
 uint64_t rondo_child_tag(uint64_t parent_hash, const char *kind, uint64_t serial, const void *part,
                          size_t bytes);
+/** May small rounds of a split of this parent stay in its segment? All its ranks return the same. */
+int rondo_child_in_node(const struct rondo_ctx *parent);
 /** Create a bootstrap for a child of the parent's ranks members[0 .. n - 1]; self is this rank's index. */
 rondo_status rondo_child_bootstrap(struct rondo_ctx *parent, const int *members, int n, int self,
                                    uint64_t tag, struct rondo_bootstrap **bootstrap);

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/param.h"
+#include "init/child.h"
 #include "init/phases.h"
 
 #define REPORT_NS (1000 * INT64_C(1000000)) /* for the others to hear of a failure found at the deadline */
@@ -88,6 +89,9 @@ static rondo_status init_end(struct rondo_init *init, rondo_status status, int r
     if (init->bootstrap != NULL) {
         init->bootstrap->ended = status;
         init->bootstrap->ops->close(init->bootstrap, !round_open);
+    }
+    if (init->split.parent != NULL && rondo_child_in_node(init->split.parent)) {
+        rondo_control_split_end(init->split.parent->wiring.control, init->split.child);
     }
     if (status != RONDO_SUCCESS) {
         ctx->life.failure = status;
@@ -266,6 +270,22 @@ rondo_status rondo_init_step(struct rondo_ctx *ctx) { return step_or_look(ctx, 0
 
 rondo_status rondo_init_look(struct rondo_ctx *ctx) { return step_or_look(ctx, 1); }
 
+/* A parent knows whether its ranks share cores: then none of its children's spins. */
+static void learn_from_parent(struct rondo_wait_policy *policy, struct rondo_ctx *ctx)
+{
+    struct rondo_ctx *parent = NULL;
+    if (pthread_mutex_trylock(&ctx->queue.lock) == 0) { /* another thread may be ending the creation */
+        parent = ctx->life.init != NULL ? ctx->life.init->split.parent : NULL;
+        pthread_mutex_unlock(&ctx->queue.lock);
+    }
+    if (parent != NULL && parent->running.policy.spins < policy->spins) {
+        policy->spins = parent->running.policy.spins;
+    }
+    if (parent != NULL && parent->running.policy.oversubscription != NULL) {
+        policy->oversubscription = parent->running.policy.oversubscription;
+    }
+}
+
 rondo_status rondo_init_run(struct rondo_ctx **ctxs, int n)
 {
     struct rondo_progress progress = { .nhooks = 0 };
@@ -281,6 +301,7 @@ rondo_status rondo_init_run(struct rondo_ctx **ctxs, int n)
             RONDO_TRY(rondo_progress_add(&progress, ctxs[i]->job.mpi));
         }
     }
+    learn_from_parent(&policy, ctxs[0]);
     rondo_wait_begin(&wait, &policy);
     while (open > 0) {
         open = 0;

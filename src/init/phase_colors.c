@@ -33,6 +33,8 @@ static rondo_status start_colors(struct rondo_init *init)
     mine->color = init->split.color;
     mine->key = init->split.key;
     mine->inherits = may_inherit(init);
+    init->older = __atomic_exchange_n(&init->split.parent->job.splits[init->split.child % RONDO_SPLIT_SLOTS],
+                                      init->ctx->shell, __ATOMIC_ACQ_REL);
     return rondo_init_allgather(init);
 }
 
@@ -105,7 +107,11 @@ static rondo_status join_color(struct rondo_init *init, struct member *member, i
     init->bootstrap = NULL;
     ctx->job.rank = self;
     ctx->job.nranks = n;
-    return rondo_child_bootstrap(parent, ranks, n, self, tag, &init->bootstrap);
+    RONDO_TRY(rondo_child_bootstrap(parent, ranks, n, self, tag, &init->bootstrap));
+    if (n > 1 && rondo_child_in_node(parent)) {
+        rondo_bootstrap_control_node(init->bootstrap, init->split.child, 1);
+    }
+    return RONDO_SUCCESS;
 }
 
 static rondo_status finish_colors(struct rondo_init *init)
@@ -127,8 +133,32 @@ static rondo_status finish_colors(struct rondo_init *init)
     return status;
 }
 
+/* A split may wait for the place that an older one has in the parent's segment (bootstrap_node.h). The program
+ * need not be polling that one, so it is moved here. An error is its own. */
+static void move_older(rondo_comm *shell)
+{
+    struct rondo_ctx *older;
+    if (shell != NULL && rondo_comm_is_alive(shell) &&
+        rondo_comm_visit(shell, "rondo_comm_split", &older) == RONDO_SUCCESS) {
+        if (__atomic_load_n(&older->life.state, __ATOMIC_ACQUIRE) == RONDO_COMM_INIT) {
+            (void)rondo_init_look(older);
+        }
+        rondo_comm_unvisit(shell);
+    }
+}
+
+static rondo_status test_colors(struct rondo_init *init)
+{
+    rondo_status status = rondo_init_test_round(init);
+    if (status == RONDO_IN_PROGRESS) {
+        move_older(init->older);
+    }
+    return status;
+}
+
 const struct rondo_phase rondo_phase_colors = {
     .name = "colors",
     .start = start_colors,
+    .test = test_colors,
     .finish = finish_colors,
 };

@@ -63,6 +63,7 @@ struct rondo_init {
     struct rondo_ctx *ctx;
     struct rondo_bootstrap *bootstrap;
     struct rondo_split split; /* parent NULL: not a split */
+    rondo_comm *older; /* the split that had the same place before; NULL: none. It may have ended since */
     int phase, started, late;
     int64_t ended_ns; /* when a round saw that the communicator had ended; 0: it has not */
     int64_t begin_ns, phase_ns, deadline_ns, took_ns[RONDO_MAX_PHASES];

@@ -76,5 +76,12 @@ rondo_status rondo_bootstrap_threads(struct rondo_hub *hub, int rank, struct ron
 struct rondo_control;
 rondo_status rondo_bootstrap_control(struct rondo_control *parent, const int *members, int n, int self,
                                      uint64_t tag, struct rondo_bootstrap **b);
+/**
+ * For a split of a parent of one node, before the first round: small rounds go through the parent's segment.
+ * @param serial  counts the parent's splits from 1; all ranks that take part in this one end it later
+ * @param of_child  0: b has all of the parent's ranks, and one such round; 1: b has the child's */
+void rondo_bootstrap_control_node(struct rondo_bootstrap *b, uint64_t serial, int of_child);
+/** This rank has no more rounds in a split, whatever came of it: another may take its place. */
+void rondo_control_split_end(struct rondo_control *parent, uint64_t serial);
 
 #endif

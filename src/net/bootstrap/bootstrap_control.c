@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "net/auth.h"
+#include "net/bootstrap/bootstrap_node.h"
 #include "net/bootstrap/rounds.h"
 #include "net/control/control_impl.h"
 
@@ -28,7 +29,8 @@ struct control_bootstrap {
     int *members; /* rank of the child -> rank of the parent */
     uint64_t data_tag, note_tag, secret[2];
     struct rondo_rounds rounds;
-    const uint8_t *from; /* the round's memory: what is sent, and where records go */
+    struct rondo_node_rounds node; /* the rounds whose records lie in the parent's segment */
+    const uint8_t *from;           /* the round's memory: what is sent, and where records go */
     uint8_t *to;
 };
 
@@ -46,6 +48,9 @@ static rondo_status send_part(void *arg, int member, const struct rondo_rounds_p
 {
     struct control_bootstrap *self = arg;
     struct fragment fragment = fragment_of(part);
+    if (rondo_node_round_is(&self->node)) {
+        return RONDO_SUCCESS; /* every rank reads all records itself */
+    }
     if (part->n > 0) {
         memcpy(fragment.data, self->from + part->where, part->n);
     }
@@ -59,6 +64,10 @@ static rondo_status receive_part(void *arg, int member, const struct rondo_round
     int rank = self->members[member];
     struct fragment fragment, wanted = fragment_of(part);
     size_t bytes;
+    if (rondo_node_round_is(&self->node)) {
+        return rondo_node_round_read(&self->node, self->parent, self->members, part->where, part->n,
+                                     self->to);
+    }
     RONDO_TRY(rondo_control_receive(self->parent, rank, self->data_tag, &fragment, sizeof(fragment), &bytes));
     if (bytes != offsetof(struct fragment, data) + part->n ||
         memcmp(&fragment, &wanted, offsetof(struct fragment, data)) != 0) {
@@ -161,6 +170,7 @@ static rondo_status control_allgather_start(struct rondo_bootstrap *b, const voi
         memmove((uint8_t *)all + bytes * (size_t)b->rank, mine, bytes);
     }
     self->from = self->to = all;
+    rondo_node_round_start(&self->node, mine, bytes);
     rondo_rounds_allgather(&self->rounds, bytes, rondo_now_ns());
     return RONDO_SUCCESS;
 }
@@ -177,12 +187,15 @@ static rondo_status control_exchange_start(struct rondo_bootstrap *b, int n, con
     }
     self->from = send;
     self->to = recv;
+    self->node.bytes = 0;
     return rondo_rounds_exchange(&self->rounds, n, peer, bytes, rondo_now_ns());
 }
 
 static rondo_status control_test(struct rondo_bootstrap *b)
 {
-    return rondo_rounds_test(&self_of(b)->rounds, rondo_now_ns());
+    struct control_bootstrap *self = self_of(b);
+    rondo_node_round_write(&self->node, self->parent);
+    return rondo_rounds_test(&self->rounds, rondo_now_ns());
 }
 
 static rondo_status control_missing(struct rondo_bootstrap *b, int *ranks, int max, int *n)
@@ -197,6 +210,9 @@ static void control_close(struct rondo_bootstrap *b, int ok)
     if (!ok) {
         rondo_round_text_fill(text, b->rank);
         rondo_rounds_give_up(&self->rounds, text);
+        if (self->node.serial != 0) {
+            rondo_control_split_end(self->parent, self->node.serial);
+        }
     }
     rondo_control_forget(self->parent, self->data_tag);
     rondo_control_forget(self->parent, self->note_tag);
@@ -261,4 +277,10 @@ fail:
     rondo_free(made->members);
     rondo_free(made);
     return status;
+}
+
+void rondo_bootstrap_control_node(struct rondo_bootstrap *b, uint64_t serial, int of_child)
+{
+    self_of(b)->node.serial = serial;
+    self_of(b)->node.of_child = of_child;
 }

@@ -23,7 +23,9 @@ static size_t first_bytes(const struct rondo_control_config *config)
 
 static size_t control_bytes(const struct rondo_control_config *config)
 {
-    size_t bytes = first_bytes(config) + sizeof(struct rondo_control_box) * (size_t)config->nlocal;
+    size_t bytes = first_bytes(config) +
+                   (sizeof(struct rondo_control_box) + RONDO_SPLIT_SLOTS * sizeof(struct rondo_split_place)) *
+                       (size_t)config->nlocal;
     return bytes + (config->nlocal > 1 && config->mailbox_capacity > 0
                         ? rondo_mailbox_bytes(config->mailbox_capacity, config->nlocal)
                         : 0);
@@ -105,8 +107,9 @@ static void control_place(struct rondo_control *control, const struct rondo_cont
     control->boards = (uint8_t *)(control->blocks + control->nlocal);
     control->boxes = (struct rondo_control_box *)(control->boards + rondo_control_boards_bytes(
                                                                         control->nlocal, control->nranks));
+    control->splits = (struct rondo_split_place *)(control->boxes + control->nlocal);
     if (control->nlocal > 1 && config->mailbox_capacity > 0) {
-        control->mailbox.places = (uint8_t *)(control->boxes + control->nlocal);
+        control->mailbox.places = (uint8_t *)(control->splits + RONDO_SPLIT_SLOTS * (size_t)control->nlocal);
         control->mailbox.stride = rondo_mailbox_stride(config->mailbox_capacity);
         control->mailbox.capacity = config->mailbox_capacity;
         control->mailbox.index = control->local_rank;

@@ -45,6 +45,9 @@ enum {
     RONDO_CONTROL_ASK_NS = 100000000 /* least time between two questions to such a rank */
 };
 
+/* Splits of a communicator of one node that may be under way at once (net/bootstrap/bootstrap_node.h). */
+enum { RONDO_SPLIT_SLOTS = 8 };
+
 enum { RONDO_CONTROL_COUNTS = 512, RONDO_COUNTS_UNKNOWN = -1, RONDO_COUNTS_LATER = -2 };
 
 /* What is known about a rank. */

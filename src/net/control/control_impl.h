@@ -1,13 +1,13 @@
 /*
  * Inside the control plane: the segment's layout, and what the folder's files share. Of other files only
- * bootstrap_control.c includes this.
+ * those of a child's bootstrap include this.
  *
- *   head | reason | block of each local rank | boards of each | inbox of each | mailbox
+ *   head | reason | block of each local rank | boards of each | inbox of each | splits | mailbox
  *
  * Lines of different writers are RONDO_CTRL_ALIGN apart. A segment takes 128 (head) + 640 (reason) bytes and,
  * for each local rank, 1,280 and four boards (16 and 8 for each rank of the communicator); its inboxes of
- * 17,536 bytes and its mailbox take pages when they are used, but in a file all is reserved at once, because
- * /dev/shm may be small. Readers check what a peer wrote before it bounds a copy or an index, and no reader
+ * 17,536 bytes, its 8,192 bytes for splits and its mailbox take pages when they are used, but in a file all
+ * is reserved at once, because /dev/shm may be small. Readers check what a peer wrote before it bounds a copy or an index, and no reader
  * waits for a writer without a limit.
  */
 #ifndef RONDO_NET_CONTROL_CONTROL_IMPL_H
@@ -88,6 +88,18 @@ struct rondo_control_box {
     struct rondo_control_cell cell[RONDO_MSG_CELLS] RONDO_ALIGNED(RONDO_CTRL_ALIGN);
 } RONDO_ALIGNED(RONDO_CTRL_ALIGN);
 
+/* Where a rank writes its records of a split, for the others to read (net/bootstrap/bootstrap_node.h). */
+enum { RONDO_SPLIT_BANKS = 3, RONDO_SPLIT_BYTES = 312 };
+struct rondo_split_bank {
+    _Atomic uint64_t stamp; /* says whose record it is; written last */
+    uint8_t data[RONDO_SPLIT_BYTES];
+};
+struct rondo_split_place {
+    _Atomic uint64_t ended; /* the last split here that its rank has ended */
+    struct rondo_split_bank bank[RONDO_SPLIT_BANKS] RONDO_ALIGNED(RONDO_CACHE_LINE);
+} RONDO_ALIGNED(RONDO_CTRL_ALIGN);
+_Static_assert(sizeof(struct rondo_split_place) == 1024, "documented size");
+
 struct rondo_control_block {
     struct rondo_control_life life;
     struct rondo_control_calls calls;
@@ -152,6 +164,7 @@ struct rondo_control {
     uint8_t *boards;
     unsigned nboards; /* written by this rank */
     struct rondo_control_box *boxes;
+    struct rondo_split_place *splits; /* of each local rank, for each of the splits under way */
     struct rondo_mailbox mailbox;
     struct rondo_control_inbox inbox;
     _Atomic int64_t looked_ns;          /* last look for deaths by a waiting thread */
