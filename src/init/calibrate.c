@@ -16,9 +16,10 @@
 /*
  * Local rank 0 goes through the steps, REPEATS times each, and takes the least time. It announces each step
  * in a word of its mailbox place; local rank 1 then writes its payload anew, reads local rank 0's output, and
- * answers: so each step finds the lines in the caches where a call finds them. Both lie in places that no
- * operation has used yet, and are zeroed at the end, each by the rank that wrote it. Neither rank blocks.
- * After MOST_NS local rank 0 gives up, and nothing is known.
+ * answers: so each step finds the lines in the caches where a call finds them. In the steps of the kernel both
+ * ranks then swap sums at the same time, as two-shot does in place. Payload and output lie in places that no
+ * operation has used yet; local rank 1 zeroes them at the end. Neither rank blocks. After MOST_NS local rank 0
+ * gives up, and nothing is known.
  */
 enum {
     BYTES = 120 << 10, /* of a place of two ranks; the caches of a core hold it */
@@ -28,12 +29,12 @@ enum {
     LEAST_REPEATS = 4, /* enough if time is over */
     MOST_NS = 20000000,
     LISTEN_NS = 20000,
-    KERNEL_PART = 4 /* the kernel's copies have two lengths: all, and this part of it */
+    KERNEL_PART = 4 /* the kernel's steps have two lengths: all, and this part of it */
 };
 static const uint64_t end_word = UINT64_MAX;
 
 /* The words of a rank, in the line of its place. The handover's comes first. */
-enum { STEP_WORD = 2, ADDRESS_WORD = 3 };
+enum { STEP_WORD = 2, ADDRESS_WORD = 3, GO_WORD = 4 };
 
 /* The numbers and how they are measured. */
 enum step {
@@ -107,6 +108,62 @@ static size_t area_of(const struct rondo_ctx *ctx, int local, uint8_t **area)
     return room;
 }
 
+/* ---- the kernel's copies ---- */
+
+static int uses_kernel(uint64_t step)
+{
+    enum step what = (enum step)(step % NUM_STEPS);
+    return (what == STEP_KERNEL || what == STEP_KERNEL_PART) && rondo_params()->cma != RONDO_CMA_NEVER;
+}
+
+static ssize_t carry(int pid, int writes, void *here, uint64_t there, size_t bytes)
+{
+    struct iovec local = { here, bytes }, remote = { (void *)(uintptr_t)there, bytes };
+    return (writes ? process_vm_writev : process_vm_readv)(pid, &local, 1, &remote, 1, 0);
+}
+
+/* This rank's part of an in-place two-shot: local rank 0 sums the first half, local rank 1 the second.
+ * @return 0: the kernel does not copy. */
+static int swap_sums(const struct rondo_init *init, int local, size_t bytes)
+{
+    const struct rondo_ctx *ctx = init->ctx;
+    int pid = ctx->wiring.peers[ctx->wiring.layout.local_ranks[1 - local]].pid;
+    size_t half = bytes / 2, at = local == 0 ? 0 : half;
+    uint64_t there = words_of(ctx, 1 - local)[ADDRESS_WORD] + at;
+    uint8_t *mine;
+    const void *srcs[2];
+    (void)area_of(ctx, local, &mine);
+    srcs[local] = mine + at;
+    srcs[1 - local] = init->calibrating.sum;
+    if (carry(pid, 0, init->calibrating.sum, there, half) != (ssize_t)half) {
+        return 0;
+    }
+    rondo_reduce_get(RONDO_FLOAT32, RONDO_REDUCE_SUM)(mine + at, srcs, 2, half / sizeof(float));
+    return carry(pid, 1, mine + at, there, half) == (ssize_t)half;
+}
+
+static size_t swapped_bytes(uint64_t step, size_t bytes)
+{
+    return step % NUM_STEPS == STEP_KERNEL ? bytes : bytes / KERNEL_PART;
+}
+
+/* Local rank 1 swaps once local rank 0 does. */
+static void follow(const struct rondo_init *init, uint64_t step, size_t bytes)
+{
+    if (init->calibrating.sum != NULL && rondo_init_hears(words_of(init->ctx, 0) + GO_WORD, step + 1)) {
+        (void)swap_sums(init, 1, swapped_bytes(step, bytes));
+    }
+    __atomic_store_n(words_of(init->ctx, 1) + GO_WORD, step + 1, __ATOMIC_RELEASE);
+}
+
+/* @return 0: it does not work, or local rank 1 was late. */
+static int swap_together(const struct rondo_init *init, uint64_t step, size_t bytes)
+{
+    __atomic_store_n(words_of(init->ctx, 0) + GO_WORD, step + 1, __ATOMIC_RELEASE);
+    return swap_sums(init, 0, swapped_bytes(step, bytes)) &&
+           rondo_init_hears(words_of(init->ctx, 1) + GO_WORD, step + 1);
+}
+
 /* ---- local rank 1 ---- */
 
 /* Write the payload and read the output of local rank 0. */
@@ -131,15 +188,23 @@ static rondo_status answer(struct rondo_init *init)
     size_t bytes = area_of(ctx, 1, &payload);
     (void)area_of(ctx, 0, &output);
     mine[ADDRESS_WORD] = (uint64_t)(uintptr_t)payload;
+    if (c->sum == NULL) { /* without it the kernel's steps fail */
+        (void)RONDO_NEW_ARRAY(c->sum, BYTES, "the calibration's output");
+    }
     do {
         uint64_t heard = __atomic_load_n(other, __ATOMIC_ACQUIRE);
         if (heard == end_word) {
             memset(payload, 0, bytes);
+            memset(output, 0, bytes);
+            rondo_init_free_calibrating(init);
             return RONDO_SUCCESS;
         }
         if (heard == (uint64_t)c->step + 1) {
             prepare(payload, output, bytes, heard);
             __atomic_store_n(&mine[STEP_WORD], heard, __ATOMIC_RELEASE);
+            if (uses_kernel(heard - 1)) {
+                follow(init, heard - 1, bytes);
+            }
             c->step++;
             end = rondo_now_ns() + LISTEN_NS;
         }
@@ -148,16 +213,6 @@ static rondo_status answer(struct rondo_init *init)
 }
 
 /* ---- local rank 0 ---- */
-
-static void read_from(const struct rondo_init *init, void *here, size_t bytes, int *works)
-{
-    const struct rondo_ctx *ctx = init->ctx;
-    uint64_t there = words_of(ctx, 1)[ADDRESS_WORD];
-    struct iovec local = { here, bytes }, remote = { (void *)(uintptr_t)there, bytes };
-    int pid = ctx->wiring.peers[ctx->wiring.layout.local_ranks[1]].pid;
-    *works = rondo_params()->cma != RONDO_CMA_NEVER &&
-             process_vm_readv(pid, &local, 1, &remote, 1, 0) == (ssize_t)bytes;
-}
 
 /* Do what a step times. @return 0: it does not work here. */
 static int run_step(const struct rondo_init *init, enum step step, const uint8_t *theirs, uint8_t *output,
@@ -181,8 +236,10 @@ static int run_step(const struct rondo_init *init, enum step step, const uint8_t
         srcs[0] = output;
         reduce(output, srcs, 2, n);
         break;
-    case STEP_KERNEL: read_from(init, c->sum, bytes, &works); break;
-    case STEP_KERNEL_PART: read_from(init, c->sum, bytes / KERNEL_PART, &works); break;
+    case STEP_KERNEL:
+    case STEP_KERNEL_PART:
+        works = uses_kernel((uint64_t)step) && swap_together(init, (uint64_t)c->step, bytes);
+        break;
     case STEP_YIELD: sched_yield(); break;
     case NUM_STEPS: break;
     }
@@ -219,7 +276,7 @@ static uint64_t least(const struct rondo_calibrating *c, enum step step)
 
 static uint32_t mbs(uint64_t ns, size_t bytes) { return ns == 0 ? 0 : (uint32_t)(bytes * 1000 / ns); }
 
-/* Two lengths give what a call costs, and a byte. */
+/* Two lengths give what a call costs, and a byte. An exchange has two calls. */
 static void conclude_kernel(const struct rondo_calibrating *c, size_t bytes, struct rondo_calibration *found)
 {
     uint64_t all = least(c, STEP_KERNEL), part = least(c, STEP_KERNEL_PART), moved;
@@ -228,7 +285,7 @@ static void conclude_kernel(const struct rondo_calibrating *c, size_t bytes, str
     }
     moved = (all - part) * KERNEL_PART / (KERNEL_PART - 1);
     found->kernel = mbs(moved, bytes);
-    found->kernel_call = (uint32_t)(all > moved + 20 ? all - moved : 20);
+    found->kernel_call = (uint32_t)(all > moved + 40 ? (all - moved) / 2 : 20);
 }
 
 static void conclude(struct rondo_init *init, size_t bytes)
@@ -262,6 +319,7 @@ static rondo_status go_through(struct rondo_init *init)
     uint8_t *theirs, *output;
     size_t bytes = area_of(init->ctx, 0, &output);
     (void)area_of(init->ctx, 1, &theirs);
+    words_of(init->ctx, 0)[ADDRESS_WORD] = (uint64_t)(uintptr_t)output;
     for (; c->step < NUM_STEPS * REPEATS && rondo_now_ns() - c->begin_ns < MOST_NS; c->step++) {
         __atomic_store_n(mine, (uint64_t)c->step + 1, __ATOMIC_RELEASE);
         if (!rondo_init_hears(other, (uint64_t)c->step + 1)) {
@@ -275,7 +333,6 @@ static rondo_status go_through(struct rondo_init *init)
         RONDO_INFO(RONDO_SUBSYS_TUNING, "the calibration took longer than %d ms: it is left out",
                    MOST_NS / 1000000);
     }
-    memset(output, 0, bytes);
     return RONDO_SUCCESS;
 }
 

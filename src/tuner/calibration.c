@@ -105,8 +105,7 @@ void rondo_model_calibrate(struct rondo_model *m, const struct rondo_calibration
     /* Two-shot reads half of the other's buffer and writes half of a result there: both cross once. */
     m->direct_bw *= within(2e-3 / us(c->sum) / m->direct_bw);
     if (c->kernel > 0 && c->kernel_call > 0) {
-        /* The kernel reads half and writes half; between the two this rank sums its own half. */
-        change = within(4e-3 / (2 * us(c->kernel) + us(c->copy)) / m->cma_bw);
+        change = within(2e-3 / us(c->kernel) / m->cma_bw); /* two-shot of two ranks has two passes */
         m->cma_bw *= change;
         m->cma_past_bw *= change;
         m->cma_us = c->kernel_call * 1e-3;
