@@ -19,7 +19,7 @@
 #include "mpi/bootstrap_mpi.h"
 #include "net/peer.h"
 
-enum { MAX_BYTES = 2000 };
+enum { MAX_BYTES = 2000, PATIENCE_S = 120 };
 static const int64_t LONG_NS = 30000000000, SHORT_NS = 600000000;
 
 struct outcome {
@@ -171,9 +171,53 @@ static void communicators_are_given_back(void)
 {
     test.what = "many bootstraps, one after the other";
     for (int i = 0; i < (test.nranks <= 2 ? 2100 : 50); i++) {
+        test_watchdog(PATIENCE_S); /* beside other work, all of them take long */
         struct rondo_bootstrap *b = boot_open(MPI_COMM_WORLD);
         b->ops->close(b, 1);
     }
+}
+
+/* Several creations on one communicator of MPI, begun in one order and polled in another on each rank; the last
+ * one, which makes no communicator of its own, is complete first. */
+static void creations_on_one_communicator_keep_apart(void)
+{
+    enum { N = 4 };
+    int level;
+    test.what = "several bootstraps at once on one communicator";
+    MPI_Query_thread(&level);
+    if (level == MPI_THREAD_MULTIPLE) {
+        overlaps = 0;
+        return; /* rondo_mpi.h: Open MPI's threads do not make several communicators of the same ranks at once */
+    }
+    for (int round = 0; round < 100; round++) {
+        struct rondo_bootstrap *b[N];
+        uint64_t hash = test_hash(5, (uint64_t)round, (uint64_t)test.rank);
+        test_watchdog(PATIENCE_S);
+        for (int i = 0; i < N; i++) {
+            overlaps = i < N - 1;
+            b[i] = boot(MPI_COMM_WORLD);
+            test_check(b[i]->ops->open_start(b[i]) == RONDO_SUCCESS, "open: %s", rondo_error_text());
+            for (int looks = (int)(hash >> 4 * i) & 7; looks > 0; looks--) {
+                (void)b[i]->ops->test(b[i]);
+            }
+        }
+        test_check(drive(b[N - 1], LONG_NS).status == RONDO_SUCCESS, "open: %s", rondo_error_text());
+        for (int open = N - 1; open > 0;) {
+            open = 0;
+            for (int k = 0; k < N - 1; k++) {
+                struct rondo_bootstrap *each = b[(k + (int)(hash % 3)) % (N - 1)];
+                rondo_status status = each->ops->test(each);
+                test_check(status == RONDO_SUCCESS || status == RONDO_IN_PROGRESS, "%s", rondo_error_text());
+                open += status == RONDO_IN_PROGRESS;
+            }
+            sched_yield();
+        }
+        for (int i = 0; i < N; i++) {
+            allgather_case(b[i], round + i, 17);
+            b[i]->ops->close(b[i], 1);
+        }
+    }
+    overlaps = 0;
 }
 
 /* ---- refusals ---- */
@@ -459,7 +503,7 @@ int main(int argc, char **argv)
     int levels[] = { MPI_THREAD_SINGLE, MPI_THREAD_FUNNELED, MPI_THREAD_SERIALIZED, MPI_THREAD_MULTIPLE };
     const char *level = getenv("TEST_THREAD_LEVEL"); /* 0..3 */
     test_init("mpi_bootstrap", levels[level ? atoi(level) & 3 : 3]);
-    test_watchdog(120);
+    test_watchdog(PATIENCE_S);
     if (argc > 1 && strcmp(argv[1], "exhaust") == 0) {
         communicators_run_out();
         return test_finish();
@@ -468,7 +512,7 @@ int main(int argc, char **argv)
     overlaps = 1;
     communicators_of_any_kind();
     communicators_are_given_back();
-    overlaps = 0;
+    creations_on_one_communicator_keep_apart();
     null_and_intercommunicators_are_refused();
     thread_level_is_respected();
     error_of_one_rank_is_the_error_of_all();

@@ -8,8 +8,8 @@
  * can do without: its rounds are MPI_Iallgather and MPI_Ialltoallv on the program's communicator. They never
  * meet the program's messages, and come in the order of the program's collectives as long as the program
  * makes none before creation is complete. Where it may (a creation that does not block, or a group of them),
- * only the first round runs there, begun inside the program's call. The others run on a communicator that a
- * helper thread makes (MPI_THREAD_MULTIPLE), or on a duplicate.
+ * only the first round runs there, begun inside the program's call (or when it is its turn). The others run on
+ * a communicator that a helper thread makes (MPI_THREAD_MULTIPLE), or on a duplicate.
  *
  * Failures. Once all ranks have greeted, each watches the processes of its node (watch.h). A rank whose
  * deadline passes asks who is there; a rank that fails mails its last word (mail.h).
@@ -42,7 +42,7 @@ struct helper {
 
 struct mpi_bootstrap {
     struct rondo_bootstrap base;
-    struct mpi_bootstrap *next_grave;
+    struct mpi_bootstrap *next_grave, *next_turn;
     MPI_Comm user;  /* the program's */
     MPI_Comm carry; /* the rounds run on it: user, or own */
     MPI_Comm own;   /* MPI_COMM_NULL: not made (yet) */
@@ -51,7 +51,7 @@ struct mpi_bootstrap {
     pthread_t thread;
     int broken; /* MPI reported an error: requests under way are not touched again */
 
-    enum { ROUND_NONE, ROUND_HELLO, ROUND_OWN, ROUND_GATHER, ROUND_EXCHANGE } round;
+    enum { ROUND_NONE, ROUND_TURN, ROUND_HELLO, ROUND_OWN, ROUND_GATHER, ROUND_EXCHANGE } round;
     MPI_Request requests[2];
     uint8_t *sent, *got; /* the round's own buffers */
     int *counts;         /* of an exchange */
@@ -65,6 +65,7 @@ struct mpi_bootstrap {
     struct rondo_mail mail;
     int open;          /* the mail works */
     int held;          /* the round was not begun, because the creation has failed */
+    rondo_status late; /* what another creation found that began this one */
     int64_t looked_ns; /* for letters */
     int64_t asked_ns;  /* when this rank began to ask who is there; 0: not yet */
     int64_t broken_ns;
@@ -75,6 +76,7 @@ static struct {
     pthread_mutex_t lock;
     int keyval; /* of the attribute that counts the creations on a communicator */
     struct mpi_bootstrap *graves;
+    struct mpi_bootstrap *turns; /* creations that duplicate, in the order in which they began */
     int ngraves;
     int idle_one_thread;      /* the idle hook may call MPI from MPI's main thread only */
     struct rondo_watch known; /* processes of this node that have greeted, by rank of MPI_COMM_WORLD */
@@ -575,6 +577,62 @@ static rondo_status last_call(struct mpi_bootstrap *self)
     return RONDO_SUCCESS;
 }
 
+/*
+ * ---- turns ----
+ * While MPI_Comm_idup makes progress, Open MPI begins collectives on the program's communicator. Were a second
+ * creation to begin its own meanwhile, they would come in another order on each rank, and records would meet
+ * those of other rounds. So it begins when the duplicates of earlier ones are made.
+ */
+
+static int duplicates(const struct mpi_bootstrap *self) { return self->base.overlaps && !self->can_help; }
+
+static void turn_queue(struct mpi_bootstrap *self)
+{
+    struct mpi_bootstrap **end = &process.turns;
+    pthread_mutex_lock(&process.lock);
+    while (*end != NULL) {
+        end = &(*end)->next_turn;
+    }
+    *end = self;
+    pthread_mutex_unlock(&process.lock);
+}
+
+static void turn_leave(struct mpi_bootstrap *self)
+{
+    pthread_mutex_lock(&process.lock);
+    for (struct mpi_bootstrap **at = &process.turns; *at != NULL; at = &(*at)->next_turn) {
+        if (*at == self) {
+            *at = self->next_turn;
+            break;
+        }
+    }
+    pthread_mutex_unlock(&process.lock);
+}
+
+/* Looking at a request makes progress in MPI, too. */
+static int is_duplicating(struct mpi_bootstrap *self)
+{
+    int done = 1;
+    return !self->broken &&
+           PMPI_Request_get_status(self->requests[1], &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && !done;
+}
+
+/* @return the first creation that this one waits for: on the same communicator, and not begun or duplicating;
+ * itself: none. */
+static struct mpi_bootstrap *turn_of(struct mpi_bootstrap *self)
+{
+    struct mpi_bootstrap *each;
+    pthread_mutex_lock(&process.lock);
+    for (each = process.turns; each != NULL && each != self; each = each->next_turn) {
+        int waits = each->round == ROUND_TURN && !each->held && each->late == RONDO_SUCCESS;
+        if (each->user == self->user && (waits || is_duplicating(each))) {
+            break;
+        }
+    }
+    pthread_mutex_unlock(&process.lock);
+    return each != NULL ? each : self;
+}
+
 /* ---- open, test, close ---- */
 
 /* Number this creation among those on the communicator: all its ranks count alike, and letters carry it. */
@@ -593,22 +651,58 @@ static int attempt_count(struct mpi_bootstrap *self)
     return attempt;
 }
 
-/* Both collectives begin inside the program's call, in the order of its own. */
-static rondo_status open_call(struct mpi_bootstrap *self)
+static rondo_status greet_call(struct mpi_bootstrap *self)
 {
     struct rondo_hello hello;
     rondo_hello_fill(&hello);
     RONDO_TRY(round_begin(self, ROUND_HELLO, &hello, 1, self->base.nranks, sizeof hello));
-    MPI_CALL(self, rondo_mail_open(&self->mail, self->user, attempt_count(self)),
-             "a message about a failure");
-    self->open = 1;
-    RONDO_TRY(known_watch(self));
     self->mail.begun = 1;
     RONDO_TRY(gather_call(self));
-    if (self->base.overlaps && !self->can_help) {
+    if (duplicates(self)) {
         MPI_TRY(self, MPI_Comm_idup, self->user, &self->own, &self->requests[1]);
     }
     return RONDO_SUCCESS;
+}
+
+/* Both collectives begin inside the program's call, in the order of its own, unless it is not their turn. */
+static rondo_status open_call(struct mpi_bootstrap *self)
+{
+    MPI_CALL(self, rondo_mail_open(&self->mail, self->user, attempt_count(self)),
+             "a message about a failure");
+    self->open = 1;
+    self->round = ROUND_TURN;
+    self->looked_ns = rondo_now_ns();
+    if (duplicates(self)) {
+        turn_queue(self);
+    }
+    RONDO_TRY(known_watch(self));
+    return turn_of(self) == self ? greet_call(self) : RONDO_SUCCESS;
+}
+
+/* Begin late. If others have given up before they began, the look for letters reports it. */
+static rondo_status greet_late(struct mpi_bootstrap *self)
+{
+    RONDO_TRY(take_call(self));
+    self->held = self->mail.told && self->mail.told_begun <= 0;
+    return self->held ? RONDO_SUCCESS : greet_call(self);
+}
+
+/* The caller may look at this creation only: begin earlier ones, too. */
+static rondo_status turn_call(struct mpi_bootstrap *self)
+{
+    struct mpi_bootstrap *first = turn_of(self);
+    if (self->late != RONDO_SUCCESS) {
+        return rondo_fail_quiet(self->late, "rank %d on %s could not begin to create a communicator",
+                                self->base.rank, rondo_log_host());
+    }
+    if (first->round == ROUND_TURN) {
+        rondo_status status = greet_late(first);
+        if (first == self) {
+            RONDO_TRY(status);
+        }
+        first->late = status;
+    }
+    return RONDO_IN_PROGRESS;
 }
 
 static rondo_status mpi_open_start(struct rondo_bootstrap *b)
@@ -619,6 +713,9 @@ static rondo_status mpi_open_start(struct rondo_bootstrap *b)
 static rondo_status test_call(struct mpi_bootstrap *self)
 {
     int done = 0;
+    if (self->round == ROUND_TURN) {
+        return turn_call(self);
+    }
     /* The duplicate (requests[1]) is not waited for with the greetings: they tell whom to watch. */
     RONDO_TRY(
         requests_test(self, self->round == ROUND_HELLO ? 1 : (int)RONDO_COUNTOF(self->requests), &done));
@@ -674,6 +771,7 @@ static void mpi_close(struct rondo_bootstrap *b, int ok)
         (void)guard_call(self, last_call);
     }
     rondo_watch_close(&self->watch);
+    turn_leave(self);
     if (self->round != ROUND_NONE || self->mail.nrequests > 0 ||
         (self->open && self->mail.incoming_request != MPI_REQUEST_NULL)) {
         if (self->broken || !may_call || guard_call(self, rest_call) != RONDO_SUCCESS) {

@@ -25,7 +25,9 @@ extern "C" {
  * goes on inside rondo_comm_async_error or rondo_group_end until creation is complete, on a communicator of
  * its own, and @a mpi_comm must live until then. With MPI_THREAD_MULTIPLE a thread makes that communicator;
  * below, it is a duplicate, which does run attribute callbacks, and only the thread that made this call goes
- * on while others merely see the state (MPI_THREAD_SERIALIZED: any thread, one at a time).
+ * on while others merely see the state (MPI_THREAD_SERIALIZED: any thread, one at a time). Several such
+ * creations may overlap on one @a mpi_comm, except with MPI_THREAD_MULTIPLE: Open MPI 4.1 may hang when threads
+ * make communicators of the same ranks at once, so complete one before the next, or use duplicates.
  *
  * Collectives do not communicate over MPI. A rank that waits long inside one, or in a split, makes progress
  * in the program's own MPI by MPI_Iprobe on MPI_COMM_WORLD, which receives nothing: with MPI_THREAD_SINGLE
