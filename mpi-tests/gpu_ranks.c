@@ -64,7 +64,7 @@ static void run_cases(struct gpu_rank *r)
     *run = run_of(job->options, r->rank);
     run->comm = r->comm;
     run->stream = r->stream;
-    coll_run_begin(run);
+    TEST_MUST(coll_run_begin(run), run->comm);
     make_room(run, &job->list, job->options->open);
     for (size_t i = 0; i < job->list.count; i++) {
         struct coll_case c = job->list.cases[i];

@@ -42,6 +42,25 @@ struct coll_run {
     } room[2]; /* see coll_run_room; device-heap: larger buffers are allocated per case */
 };
 
+/* A buffer with its guards, and an image of both that reveals any byte that changed. */
+struct coll_box {
+    unsigned char *mem, *data, *image;
+    size_t bytes, mapped; /* mapped: bytes for munmap; 0: not mapped */
+    int in_heap;
+    unsigned char *device; /* NULL: the library is passed `memory` itself */
+    int in_room;           /* device belongs to run->room */
+};
+
+/* A case that was started. Its buffers live until coll_case_finish(). */
+struct coll_open {
+    struct coll_case c;
+    struct test_call call;
+    struct coll_box in, out; /* alone: one buffer, in, serves for both */
+    int alone;
+    unsigned char *send, *recv;
+    char text[160];
+};
+
 /* The selected cases. */
 struct coll_wish {
     int full;                     /* 1: every combination */
@@ -69,7 +88,7 @@ const char *coll_forced(const char *name);
 /** Start a run on MPI_COMM_WORLD; release it with coll_run_release. */
 void coll_run_init(struct coll_run *run, uint64_t seed, size_t most, int memory);
 /** Start and end a run whose communicator and stream the caller made. */
-void coll_run_begin(struct coll_run *run);
+rondo_status coll_run_begin(struct coll_run *run);
 void coll_run_end(struct coll_run *run);
 /**
  * Allocate device memory for buffer `which` (0 or 1) of all further cases; open: with rondo_mem_alloc_device.
@@ -84,6 +103,14 @@ int coll_memory_by_name(const char *name);
 void coll_run_release(struct coll_run *run);
 /** Run and check a case. A failure prints the command that repeats it. */
 void coll_case_run(struct coll_run *run, const struct coll_case *c);
+/**
+ * The two halves of it, for calls in groups, on streams, and calls that may fail: make the call; then, once it
+ * is complete, check its result if it has succeeded, and free its buffers.
+ */
+rondo_status coll_case_start(struct coll_run *run, const struct coll_case *c, struct coll_open *open);
+void coll_case_finish(const struct coll_run *run, struct coll_open *open, int succeeded);
+/** @return a random case, the same on all ranks that pass the same hash. */
+struct coll_case coll_case_random(const struct coll_run *run, uint64_t hash);
 /* "all_reduce,f32,sum,17,0,in,3,stream" */
 void coll_case_text(const struct coll_case *c, char *text, size_t len);
 int coll_case_parse(const char *text, int nranks, struct coll_case *c);

@@ -8,15 +8,6 @@
 #define MARGIN 128       /* guard bytes on either side of a buffer */
 enum { ROOM = 2 << 20 }; /* granularity of shared device memory */
 
-/* A buffer with its guards, and an image of both that reveals any byte that changed. */
-struct box {
-    unsigned char *mem, *data, *image;
-    size_t bytes, mapped; /* mapped: bytes for munmap; 0: not mapped */
-    int in_heap;
-    unsigned char *device; /* NULL: the library is passed `memory` itself */
-    int in_room;           /* device belongs to run->room */
-};
-
 static const char *const memory_names[] = { [COLL_ORDINARY] = "ordinary",
                                             [COLL_HEAP] = "heap",
                                             [COLL_MIXED] = "mixed",
@@ -73,7 +64,7 @@ static void room_free(const struct coll_run *run, int which)
 }
 
 /* which: index in run->room. */
-static void box_init(const struct coll_run *run, struct box *box, int which, size_t bytes, size_t offset)
+static void box_init(const struct coll_run *run, struct coll_box *box, int which, size_t bytes, size_t offset)
 {
     box->bytes = bytes + offset + 2 * MARGIN;
     box->in_heap = takes_heap(run);
@@ -104,25 +95,25 @@ static void box_init(const struct coll_run *run, struct box *box, int which, siz
 }
 
 /* @return the address to pass to the library for a place in the buffer. */
-static void *given(const struct box *box, unsigned char *at)
+static void *given(const struct coll_box *box, unsigned char *at)
 {
     return box->device == NULL ? at : box->device + (at - box->mem);
 }
 
-static void box_to_device(const struct box *box)
+static void box_to_device(const struct coll_box *box)
 {
     if (box->device != NULL) {
         test_device_copy(box->device, box->mem, box->bytes);
     }
 }
-static void box_from_device(const struct box *box)
+static void box_from_device(const struct coll_box *box)
 {
     if (box->device != NULL) {
         test_device_copy(box->mem, box->device, box->bytes);
     }
 }
 
-static void box_release(struct box *box)
+static void box_release(struct coll_box *box)
 {
     if (box->device != NULL && !box->in_room) {
         test_device_free(box->device);
@@ -138,7 +129,7 @@ static void box_release(struct box *box)
 }
 
 /* @return the place in the image for a place in the buffer. */
-static char *imaged(const struct box *box, const unsigned char *at)
+static char *imaged(const struct coll_box *box, const unsigned char *at)
 {
     return (char *)box->image + (at - box->mem);
 }
@@ -155,17 +146,18 @@ static void run_on_device(struct coll_run *run)
     run->stream = test_device_stream_new();
 }
 
-void coll_run_begin(struct coll_run *run)
+rondo_status coll_run_begin(struct coll_run *run)
 {
-    for (int type = 0; type < RONDO_NUM_DTYPES; type++) {
+    rondo_status status = RONDO_SUCCESS;
+    for (int type = 0; type < RONDO_NUM_DTYPES && status == RONDO_SUCCESS; type++) {
         uint64_t scalar = 0;
         if (!test_has_op((rondo_dtype)type, TEST_OP_PREMUL)) {
             continue;
         }
         test_premul_scalar((rondo_dtype)type, run->rank, &scalar);
-        TEST_MUST(rondo_op_create_premul_sum(&run->premul[type], &scalar, (rondo_dtype)type, run->comm),
-                  run->comm);
+        status = rondo_op_create_premul_sum(&run->premul[type], &scalar, (rondo_dtype)type, run->comm);
     }
+    return status;
 }
 
 void coll_run_end(struct coll_run *run)
@@ -196,7 +188,7 @@ void coll_run_init(struct coll_run *run, uint64_t seed, size_t most, int memory)
         TEST_MUST(rondo_comm_create(MPI_COMM_WORLD, NULL, &run->comm), NULL);
         TEST_MUST(rondo_stream_create(&run->stream), NULL);
     }
-    coll_run_begin(run);
+    TEST_MUST(coll_run_begin(run), run->comm);
 }
 
 void coll_run_release(struct coll_run *run)
@@ -287,7 +279,7 @@ static void report(const struct coll_run *run, const char *text, const char *wha
 }
 
 /* Check the elements, then look for other bytes that changed. @return 1 if everything is right. */
-static int verify(const struct coll_run *run, const struct test_call *call, struct box *box,
+static int verify(const struct coll_run *run, const struct test_call *call, struct coll_box *box,
                   unsigned char *out, size_t count, const char *name, const char *text)
 {
     size_t size = test_types[call->type].size, first = 0,
@@ -315,21 +307,18 @@ static int verify(const struct coll_run *run, const struct test_call *call, stru
     return 1;
 }
 
-static void call_library(const struct coll_run *run, const struct coll_case *c, const struct test_call *call,
-                         const void *send, void *recv, const char *text)
+static void wait_for_call(const struct coll_run *run, const struct coll_case *c, rondo_status status)
 {
-    rondo_stream stream = c->stream ? run->stream : NULL;
-    rondo_status status = c->coll->run(call, send, recv, run->comm, stream);
     if (status == RONDO_SUCCESS && run->memory == COLL_DEVICE) {
-        test_device_wait(stream);
+        test_device_wait(c->stream ? run->stream : NULL);
         (void)rondo_comm_async_error(run->comm, &status);
     } else if (status == RONDO_SUCCESS && c->stream) {
-        status = rondo_stream_synchronize(stream);
+        status = rondo_stream_synchronize(run->stream);
     }
     if (status != RONDO_SUCCESS) {
         test_die("at rank %d: %s: %s; repeat with: %s --seed %llu --case %s", run->rank,
                  rondo_status_string(status), rondo_last_error(run->comm), run->again,
-                 (unsigned long long)run->seed, text);
+                 (unsigned long long)run->seed, run->text);
     }
 }
 
@@ -345,75 +334,97 @@ static size_t inplace_span(const struct test_extent *e, size_t size)
     return (send > recv ? send : recv) * size;
 }
 
-static void run_inplace(const struct coll_run *run, const struct coll_case *c, const struct test_call *call,
-                        const char *text)
+static struct coll_box *box_of_recv(struct coll_open *open) { return open->alone ? &open->in : &open->out; }
+
+static void setup_inplace(const struct coll_run *run, struct coll_open *open)
 {
-    struct test_extent e = c->coll->extent(call);
+    const struct coll_case *c = &open->c;
+    struct test_extent e = c->coll->extent(&open->call);
     size_t size = test_types[c->type].size;
-    struct box box;
-    unsigned char *send, *recv;
+    struct coll_box *box = &open->in;
     /* In reduce and broadcast, ranks other than the root also pass a single buffer. */
-    box_init(run, &box, 0, inplace_span(&e, size), offset_of(c, COLL_ALIGN_RECV));
-    send = box.data + e.inplace_send * size;
-    recv = box.data + (c->inplace == COLL_START ? 0 : e.inplace_recv * size);
-    test_call_fill(call, send);
-    memcpy(box.image, box.mem, box.bytes);
-    if (e.recv > 0) {
-        c->coll->expect(call, imaged(&box, recv));
-    }
-    box_to_device(&box);
-    call_library(run, c, call, given(&box, send), given(&box, recv), text);
-    box_from_device(&box);
-    test_check(1, "%s", text);
-    verify(run, call, &box, recv, e.recv, "the one", text);
-    box_release(&box);
+    box_init(run, box, 0, inplace_span(&e, size), offset_of(c, COLL_ALIGN_RECV));
+    open->send = box->data + e.inplace_send * size;
+    open->recv = box->data + (c->inplace == COLL_START ? 0 : e.inplace_recv * size);
+    test_call_fill(&open->call, open->send);
+    memcpy(box->image, box->mem, box->bytes);
+    box_to_device(box);
 }
 
-static void run_outplace(const struct coll_run *run, const struct coll_case *c, const struct test_call *call,
-                         uint64_t salt, const char *text)
+static void setup_outplace(const struct coll_run *run, struct coll_open *open)
 {
-    struct test_extent e = c->coll->extent(call);
+    const struct coll_case *c = &open->c;
+    struct test_extent e = c->coll->extent(&open->call);
     size_t size = test_types[c->type].size;
-    struct box in, out;
-    int null_send = e.send == 0 && salt & 1 << 20, null_recv = e.recv == 0 && salt & 1 << 21;
-    box_init(run, &in, 0, e.send * size, offset_of(c, COLL_ALIGN_SEND));
-    box_init(run, &out, 1, e.recv * size, offset_of(c, COLL_ALIGN_RECV));
-    test_call_fill(call, in.data);
-    memcpy(in.image, in.mem, in.bytes);
-    memcpy(out.image, out.mem, out.bytes);
-    if (e.recv > 0) {
-        c->coll->expect(call, imaged(&out, out.data));
+    box_init(run, &open->in, 0, e.send * size, offset_of(c, COLL_ALIGN_SEND));
+    box_init(run, &open->out, 1, e.recv * size, offset_of(c, COLL_ALIGN_RECV));
+    open->send = open->in.data;
+    open->recv = open->out.data;
+    test_call_fill(&open->call, open->send);
+    memcpy(open->in.image, open->in.mem, open->in.bytes);
+    memcpy(open->out.image, open->out.mem, open->out.bytes);
+    box_to_device(&open->in);
+    box_to_device(&open->out);
+}
+
+rondo_status coll_case_start(struct coll_run *run, const struct coll_case *c, struct coll_open *open)
+{
+    struct test_extent e;
+    uint64_t salt = test_hash(run->seed, (uint64_t)(c->coll - test_colls) * 64 + (uint64_t)c->type,
+                              c->count * 1000 + (uint64_t)(c->op * 8 + c->align));
+    int null_send, null_recv;
+    *open = (struct coll_open){ .c = *c };
+    coll_case_text(c, open->text, sizeof(open->text));
+    setup_call(run, c, salt, &open->call);
+    open->alone = c->inplace && test_call_inplace(&open->call);
+    if (open->alone) {
+        setup_inplace(run, open);
+    } else {
+        setup_outplace(run, open);
     }
-    box_to_device(&in);
-    box_to_device(&out);
-    call_library(run, c, call, null_send ? NULL : given(&in, in.data),
-                 null_recv ? NULL : given(&out, out.data), text);
-    box_from_device(&in);
-    box_from_device(&out);
-    test_check(1, "%s", text);
-    if (verify(run, call, &out, out.data, e.recv, "recv", text)) {
-        verify(run, call, &in, in.data, 0, "send", text);
+    e = c->coll->extent(&open->call);
+    null_send = !open->alone && e.send == 0 && salt & 1 << 20;
+    null_recv = !open->alone && e.recv == 0 && salt & 1 << 21;
+    return c->coll->run(&open->call, null_send ? NULL : given(&open->in, open->send),
+                        null_recv ? NULL : given(box_of_recv(open), open->recv), run->comm,
+                        c->stream ? run->stream : NULL);
+}
+
+static void check_open(const struct coll_run *run, struct coll_open *open)
+{
+    size_t recv = open->c.coll->extent(&open->call).recv;
+    struct coll_box *box = box_of_recv(open);
+    box_from_device(box);
+    if (recv > 0) {
+        open->c.coll->expect(&open->call, imaged(box, open->recv));
     }
-    box_release(&in);
-    box_release(&out);
+    test_check(1, "%s", open->text);
+    if (verify(run, &open->call, box, open->recv, recv, open->alone ? "the one" : "recv", open->text) &&
+        !open->alone) {
+        box_from_device(&open->in);
+        verify(run, &open->call, &open->in, open->in.data, 0, "send", open->text);
+    }
+}
+
+void coll_case_finish(const struct coll_run *run, struct coll_open *open, int succeeded)
+{
+    if (succeeded) {
+        check_open(run, open);
+    }
+    box_release(&open->in);
+    if (!open->alone) {
+        box_release(&open->out);
+    }
+    free((void *)open->call.many);
 }
 
 void coll_case_run(struct coll_run *run, const struct coll_case *c)
 {
-    const char *text = run->text;
-    struct test_call call;
-    uint64_t salt;
+    struct coll_open open;
     coll_case_text(c, run->text, sizeof(run->text));
-    test.what = text;
-    salt = test_hash(run->seed, (uint64_t)(c->coll - test_colls) * 64 + (uint64_t)c->type,
-                     c->count * 1000 + (uint64_t)(c->op * 8 + c->align));
-    setup_call(run, c, salt, &call);
-    if (c->inplace && test_call_inplace(&call)) {
-        run_inplace(run, c, &call, text);
-    } else {
-        run_outplace(run, c, &call, salt, text);
-    }
-    free((void *)call.many);
+    test.what = run->text;
+    wait_for_call(run, c, coll_case_start(run, c, &open));
+    coll_case_finish(run, &open, 1);
 }
 
 size_t coll_case_room(const struct coll_run *run, const struct coll_case *c)

@@ -71,7 +71,8 @@ static int in_turn(const struct coll_run *run, int value, int first_other, int p
     return value < first_other || (run->seed + (uint64_t)value + (uint64_t)place) % 2 == 0;
 }
 
-static void add(struct coll_list *list, const struct coll_run *run, struct coll_case c)
+/* @return the case with values that its collective and the run can have. */
+static struct coll_case fit(const struct coll_run *run, struct coll_case c)
 {
     c.count = coll_fit(run, c.count, test_types[c.type].size);
     if (!c.coll->reduces) {
@@ -79,6 +80,11 @@ static void add(struct coll_list *list, const struct coll_run *run, struct coll_
     }
     c.root = c.coll->rooted ? c.root : 0;
     c.inplace = c.inplace < places(run, c.coll) ? c.inplace : places(run, c.coll) - 1;
+    return c;
+}
+
+static void add(struct coll_list *list, const struct coll_run *run, struct coll_case c)
+{
     if (list->count == list->room) {
         list->room = list->room * 2 + 64;
         list->cases = realloc(list->cases, list->room * sizeof(*list->cases));
@@ -86,7 +92,7 @@ static void add(struct coll_list *list, const struct coll_run *run, struct coll_
             test_die("no memory for %zu cases", list->room);
         }
     }
-    list->cases[list->count++] = c;
+    list->cases[list->count++] = fit(run, c);
 }
 
 /* More than all buffers of a connection hold: 3 MiB per call, or 1.25 MiB per block. */
@@ -127,6 +133,14 @@ static struct coll_case random_case(const struct coll_run *run, const struct tes
     c.stream = (hash >> 43 & 3) == 0;
     c.count = count_of(run, kind, coll, c.type, hash >> 44);
     return c;
+}
+
+struct coll_case coll_case_random(const struct coll_run *run, uint64_t hash)
+{
+    const struct test_coll *coll = &test_colls[test_hash(hash, 1, 1) % (uint64_t)test_num_colls];
+    struct coll_case c = random_case(run, coll, hash);
+    c.inplace = (int)(test_hash(hash, 1, 2) % COLL_NUM_PLACES);
+    return fit(run, c);
 }
 
 static void fix_size(const struct coll_run *run, struct coll_case *c, int kind, uint64_t hash)

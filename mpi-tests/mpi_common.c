@@ -248,3 +248,16 @@ rondo_status test_wait_error(rondo_comm *comm, double seconds)
         usleep(1000);
     }
 }
+
+int test_names_rank(const char *text, int rank)
+{
+    const char *list = strstr(text, "answer: rank ");
+    char name[32];
+    if (list != NULL) {
+        char *end;
+        long first = strtol(list + strlen("answer: rank "), &end, 10);
+        return first == rank && end[strcspn(end, ",:")] == ':'; /* a host's name has no comma and no colon */
+    }
+    snprintf(name, sizeof(name), "rank %d ", rank);
+    return strstr(text, name) != NULL;
+}

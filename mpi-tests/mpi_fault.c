@@ -98,21 +98,6 @@ static void shrink(rondo_comm *comm, int32_t *in, int32_t *out)
     test_check(rondo_comm_destroy(child) == RONDO_SUCCESS, "destroying the child");
 }
 
-/* @return true if the text names the victim, and no other rank in the list of missing ones. */
-static int names_victim(const char *text)
-{
-    const char *list = strstr(text, "answer: ");
-    char rank[32];
-    if (list != NULL) {
-        char *end;
-        long first = strtol(list + strlen("answer: rank "), &end, 10);
-        return first == o.victim &&
-               end[strcspn(end, ",:")] == ':'; /* a host's name has no comma and no colon */
-    }
-    snprintf(rank, sizeof(rank), "rank %ld ", o.victim);
-    return strstr(text, rank) != NULL;
-}
-
 static void leave(void)
 {
     fflush(stdout);
@@ -137,7 +122,8 @@ static void survive(rondo_comm *comm, rondo_status status, double took, int32_t 
              status == RONDO_REMOTE_ERROR ? "REMOTE_ERROR" : rondo_status_string(status), 1e3 * took,
              rondo_last_error(comm));
     test_check(status == RONDO_REMOTE_ERROR, "expected %s", rondo_status_string(RONDO_REMOTE_ERROR));
-    test_check(names_victim(rondo_last_error(comm)), "the error text does not name rank %ld", o.victim);
+    test_check(test_names_rank(rondo_last_error(comm), (int)o.victim),
+               "the error text does not name rank %ld", o.victim);
     test_check(took < LIMIT, "%.1f s until the error", took);
     if (o.shrink) {
         shrink(comm, in, out);
@@ -297,7 +283,8 @@ static void run_init(void)
         if (status != RONDO_SUCCESS) {
             test_say("survivor %d: %s after %.0f ms in %s %ld, %s: %s", test.rank,
                      rondo_status_string(status), 1e3 * took, what, i,
-                     names_victim(rondo_last_error(comm)) ? "named" : "not named", rondo_last_error(comm));
+                     test_names_rank(rondo_last_error(comm), (int)o.victim) ? "named" : "not named",
+                     rondo_last_error(comm));
             test_check(took < 2 * LIMIT, "%.1f s until the error", took);
             if (comm != NULL) {
                 rondo_comm_abort(comm);
