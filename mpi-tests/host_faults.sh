@@ -45,35 +45,6 @@ loss_5() { :; }
 reorder() { :; }
 duplicate() { :; }
 
-# bad_cable OPTION...: put bad_link between n2 and the bridge. It needs no netem, and handles unsegmented
-# frames.
-bad_cable() {
-    [ ! -s "$log.cable" ] || return 0
-    ip link set $port nomaster && ip link add cable type veth peer name plug &&
-        ip link set cable master net0 up && ip link set plug up || return
-    "$build/bad_link" "$@" plug $port >"$log.cable" 2>&1 &
-    cable=$!
-    until [ -s "$log.cable" ]; do kill -0 $cable 2>/dev/null || return; sleep 0.02; done
-}
-
-# Print the ports on which ranks listen for one another. MPI's own ports listen on all addresses.
-listening() {
-    local host
-    for host in n1 n2; do "$lab" rsh $host ss -Hltnp; done |
-        sed -n 's/.* \(10\.[0-9.]*\):\([0-9]*\) .*mpi_fault.*/\1 \2/p' | sort -u
-}
-# strange COUNT: open connections, one by one, that send nothing or random bytes
-strange() {
-    local LC_ALL=C i made=0 host_port line
-    line=$(head -c 8192 /dev/urandom | tr -d '\0')
-    mapfile -t host_port <<<"$ports"
-    trap '' PIPE
-    for ((i = 0; i < $1; i++)); do
-        { printf '%s' "${line:RANDOM % 2048:RANDOM % 4096}" >&4; } \
-            4<>"/dev/tcp/${host_port[i % ${#host_port[@]}]/ //}" && made=$((made + 1))
-    done 2>/dev/null
-    echo "$made" >>"$log.made"
-}
 strangers=10000
 garbage() {
     local i made senders=()
@@ -142,7 +113,7 @@ start_ranks() {
     until_log ': watching ' "$nranks" 20 || { because "the ranks did not start"; return 1; }
     mapfile -t pid < <(sed -n 's/.*: watching \([0-9]*\): pid \([0-9]*\) .*/\1 \2/p' "$log" |
         sort -n | cut -d ' ' -f 2)
-    ports=$(listening)
+    ports=$(listening mpi_fault)
 }
 
 # Print the number of ranks that must report: a killed or stopped rank does not.
@@ -246,6 +217,6 @@ nranks=0
 for each in ${layout//,/ }; do nranks=$((nranks + ${each##*:})); done
 bad=0 why="" pid=() ports="" cable=""
 for ((i = 0; i < times; i++)); do run_once; done
-[ -z "$cable" ] || { kill $cable; wait $cable; cat "$log.cable"; }
+mend_cable
 [ ! -s "$log.times" ] || table "$fault" "$log.times"
 exit $bad
