@@ -27,14 +27,20 @@ static inline int decide(struct shim_call *call, int64_t bytes)
 
 /* ---- reductions ---- */
 
-/* Not NULL, and not the same buffer twice: MPI says what it thinks of that. */
-static inline int is_sound(const void *send, const void *recv, int64_t count)
+/* The same buffer twice, without MPI_IN_PLACE: MPICH refuses that, Open MPI takes it for in place. */
+static inline int is_alias(const void *send, const void *recv)
 {
 #ifdef OPEN_MPI
-    return recv != NULL && send != NULL && count > 0 && recv != MPI_IN_PLACE;
+    (void)send, (void)recv;
+    return 0;
 #else
-    return recv != NULL && send != NULL && count > 0 && recv != MPI_IN_PLACE && send != recv;
+    return send == recv;
 #endif
+}
+
+static inline int is_sound(const void *send, const void *recv, int64_t count)
+{
+    return recv != NULL && send != NULL && count > 0 && recv != MPI_IN_PLACE && !is_alias(send, recv);
 }
 
 /* The part that all reductions share; elements decide. */
@@ -109,11 +115,8 @@ int shim_plan_reduce_scatter(struct shim_call *call, const void *send, void *rec
     }
     /* A rank without a block may pass NULL to receive it, but it sends as all do. */
     if (is_negative || total == 0 || send == NULL || recv == MPI_IN_PLACE ||
-        (recv == NULL && (send == MPI_IN_PLACE || shim_int(counts, call->c->rank) > 0))
-#ifndef OPEN_MPI
-        || send == recv
-#endif
-    ) {
+        (recv == NULL && (send == MPI_IN_PLACE || shim_int(counts, call->c->rank) > 0)) ||
+        is_alias(send, recv)) {
         return shim_leave(call, SHIM_BY_ARGUMENTS);
     }
     call->send = send == MPI_IN_PLACE ? recv : send;
@@ -198,13 +201,14 @@ static char *own_block(const struct shim_call *call, const void *buf, int64_t co
 int shim_plan_allgather(struct shim_call *call, const void *send, int64_t sendcount, MPI_Datatype sendtype,
                         void *recv, int64_t recvcount, MPI_Datatype recvtype)
 {
+    int aliases = is_alias(send, recv);
     if (send == MPI_IN_PLACE) {
         send = own_block(call, recv, recvcount, recvtype);
         sendcount = recvcount;
         sendtype = recvtype;
     }
     call->has_out = call->has_in = 1;
-    if (!side(&call->in, recv, recvcount, call->c->n, recvtype) ||
+    if (aliases || !side(&call->in, recv, recvcount, call->c->n, recvtype) ||
         !side(&call->out, send, sendcount, 1, sendtype)) {
         return shim_leave(call, SHIM_BY_ARGUMENTS);
     }
@@ -215,13 +219,14 @@ int shim_plan_allgather(struct shim_call *call, const void *send, int64_t sendco
 int shim_plan_alltoall(struct shim_call *call, const void *send, int64_t sendcount, MPI_Datatype sendtype,
                        void *recv, int64_t recvcount, MPI_Datatype recvtype)
 {
+    int aliases = is_alias(send, recv);
     if (send == MPI_IN_PLACE) {
         send = recv;
         sendcount = recvcount;
         sendtype = recvtype;
     }
     call->has_out = call->has_in = 1;
-    if (!side(&call->in, recv, recvcount, call->c->n, recvtype) ||
+    if (aliases || !side(&call->in, recv, recvcount, call->c->n, recvtype) ||
         !side(&call->out, send, sendcount, call->c->n, sendtype)) {
         return shim_leave(call, SHIM_BY_ARGUMENTS);
     }
@@ -232,7 +237,7 @@ int shim_plan_gather(struct shim_call *call, const void *send, int64_t sendcount
                      void *recv, int64_t recvcount, MPI_Datatype recvtype, int root)
 {
     int is_root = call->c->rank == root;
-    if (!root_is_good(call, root)) {
+    if (!root_is_good(call, root) || (is_root && is_alias(send, recv))) {
         return shim_leave(call, SHIM_BY_ARGUMENTS);
     }
     if (is_root && send == MPI_IN_PLACE) {
@@ -254,7 +259,7 @@ int shim_plan_scatter(struct shim_call *call, const void *send, int64_t sendcoun
                       void *recv, int64_t recvcount, MPI_Datatype recvtype, int root)
 {
     int is_root = call->c->rank == root;
-    if (!root_is_good(call, root)) {
+    if (!root_is_good(call, root) || (is_root && is_alias(send, recv))) {
         return shim_leave(call, SHIM_BY_ARGUMENTS);
     }
     if (is_root && recv == MPI_IN_PLACE) {
@@ -302,9 +307,10 @@ static int64_t block_side(struct shim_side *s, int n, const void *buf, struct sh
 int shim_plan_allgatherv(struct shim_call *call, const void *send, int64_t sendcount, MPI_Datatype sendtype,
                          void *recv, struct shim_ints counts, struct shim_ints displs, MPI_Datatype recvtype)
 {
+    int aliases = is_alias(send, recv);
     int64_t total = block_side(&call->in, call->c->n, recv, counts, displs, recvtype);
     call->has_out = call->has_in = 1;
-    if (total < 0) {
+    if (total < 0 || aliases) {
         return shim_leave(call, SHIM_BY_ARGUMENTS);
     }
     if (send == MPI_IN_PLACE) {
@@ -328,6 +334,7 @@ int shim_plan_alltoallv(struct shim_call *call, const void *send, struct shim_in
                         struct shim_ints sdispls, MPI_Datatype sendtype, void *recv,
                         struct shim_ints recvcounts, struct shim_ints rdispls, MPI_Datatype recvtype)
 {
+    int aliases = is_alias(send, recv);
     if (send == MPI_IN_PLACE) {
         send = recv;
         sendcounts = recvcounts;
@@ -335,7 +342,7 @@ int shim_plan_alltoallv(struct shim_call *call, const void *send, struct shim_in
         sendtype = recvtype;
     }
     call->has_out = call->has_in = 1;
-    if (block_side(&call->in, call->c->n, recv, recvcounts, rdispls, recvtype) < 0 ||
+    if (aliases || block_side(&call->in, call->c->n, recv, recvcounts, rdispls, recvtype) < 0 ||
         block_side(&call->out, call->c->n, send, sendcounts, sdispls, sendtype) < 0) {
         return shim_leave(call, SHIM_BY_ARGUMENTS);
     }
