@@ -98,6 +98,105 @@ static void minimum_and_maximum_are_right(void)
     check(lowest == -100, "MPI_MIN of MPI_SIGNED_CHAR");
 }
 
+/* Element i of a rank as one of C's types: small, because Open MPI 4.1.4 saturates sums. */
+#define FILL(C, value) \
+    for (int i = 0; i < 9; i++) ((C *)at)[i] = (C)(value)
+#define FILL_PAIR(C)            \
+    for (int i = 0; i < 9; i++) \
+    (((struct {                 \
+         C value;               \
+         int index;             \
+     } *)at)[i]                 \
+         .value = (C)v(r, i),   \
+     ((struct {                 \
+         C value;               \
+         int index;             \
+     } *)at)[i]                 \
+         .index = (r * 3 + i) % 5)
+static int v(int r, int i) { return (r * 7 + i * 5) % 6; }
+static void fill(void *at, char form, int r)
+{
+    switch (form) {
+    case 'c': FILL(signed char, v(r, i)); break;
+    case 's': FILL(short, v(r, i)); break;
+    case 'i': FILL(int, v(r, i)); break;
+    case 'l': FILL(long, v(r, i)); break;
+    case 'f': FILL(float, v(r, i) - 3); break;
+    case 'd': FILL(double, v(r, i) - 3); break;
+    case 'D': FILL(long double, v(r, i) - 3); break;
+    case 'b': FILL(_Bool, v(r, i) % 2); break;
+    case 'F': FILL(float _Complex, v(r, i) - 3 + (v(i, r) - 2) * 1.0if); break;
+    case 'Z': FILL(double _Complex, v(r, i) - 3 + (v(i, r) - 2) * 1.0i); break;
+    case '1': FILL_PAIR(float); break;
+    case '2': FILL_PAIR(double); break;
+    case '3': FILL_PAIR(long); break;
+    case '4': FILL_PAIR(int); break;
+    case '5': FILL_PAIR(short); break;
+    default: FILL_PAIR(long double); break;
+    }
+}
+
+/* MPI_Reduce_local says what the library's own operation gives. */
+static void compare(MPI_Datatype type, char form, MPI_Op op)
+{
+    static _Alignas(16) char mine[512], sum[512], expected[512], other[512];
+    memset(mine, 0, sizeof mine);
+    memset(sum, 0, sizeof sum);
+    memset(expected, 0, sizeof expected);
+    fill(mine, form, rank);
+    fill(expected, form, nranks - 1);
+    for (int r = nranks - 2; r >= 0; r--) {
+        memset(other, 0, sizeof other);
+        fill(other, form, r);
+        MPI_Reduce_local(other, expected, 9, type, op);
+    }
+    MPI_Allreduce(mine, sum, 9, type, op, MPI_COMM_WORLD);
+    if (memcmp(sum, expected, sizeof sum) != 0) {
+        char names[2 * MPI_MAX_OBJECT_NAME + 30], name[MPI_MAX_OBJECT_NAME];
+        int length;
+        MPI_Type_get_name(type, name, &length);
+        snprintf(names, sizeof names, "%s, operation %d", name, (int)MPI_Op_c2f(op));
+        check(0, names);
+    }
+}
+
+static void every_type_has_mpis_operations(void)
+{
+    static const MPI_Op arithmetic[] = { MPI_SUM, MPI_PROD }, order[] = { MPI_MAX, MPI_MIN },
+                        logic[] = { MPI_LAND, MPI_LOR, MPI_LXOR }, bits[] = { MPI_BAND, MPI_BOR, MPI_BXOR },
+                        places[] = { MPI_MINLOC, MPI_MAXLOC };
+    const struct {
+        MPI_Datatype type;
+        char form;
+        const char *operations; /* initials of the lists above */
+    } types[] = {
+        { MPI_SIGNED_CHAR, 'c', "aolb" },  { MPI_UNSIGNED_CHAR, 'c', "aolb" },
+        { MPI_SHORT, 's', "aolb" },        { MPI_UNSIGNED_SHORT, 's', "aolb" },
+        { MPI_INT, 'i', "aolb" },          { MPI_UNSIGNED, 'i', "aolb" },
+        { MPI_LONG, 'l', "aolb" },         { MPI_LONG_LONG, 'l', "aolb" },
+        { MPI_INT64_T, 'l', "aolb" },      { MPI_FLOAT, 'f', "ao" },
+        { MPI_DOUBLE, 'd', "ao" },         { MPI_LONG_DOUBLE, 'D', "ao" },
+        { MPI_C_BOOL, 'b', "l" },          { MPI_BYTE, 'c', "b" },
+        { MPI_C_FLOAT_COMPLEX, 'F', "a" }, { MPI_C_DOUBLE_COMPLEX, 'Z', "a" },
+        { MPI_FLOAT_INT, '1', "p" },       { MPI_DOUBLE_INT, '2', "p" },
+        { MPI_LONG_INT, '3', "p" },        { MPI_2INT, '4', "p" },
+        { MPI_SHORT_INT, '5', "p" },       { MPI_LONG_DOUBLE_INT, '6', "p" },
+        { MPI_AINT, 'l', "aob" },
+    };
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
+        for (const char *o = types[t].operations; *o; o++) {
+            const MPI_Op *ops = *o == 'a'   ? arithmetic
+                                : *o == 'o' ? order
+                                : *o == 'l' ? logic
+                                : *o == 'b' ? bits
+                                            : places;
+            for (int i = 0; i < (*o == 'l' || *o == 'b' ? 3 : 2); i++) {
+                compare(types[t].type, types[t].form, ops[i]);
+            }
+        }
+    }
+}
+
 static void a_waiting_collective_moves_messages(void)
 {
     enum { N = 1 << 20 };
@@ -374,6 +473,7 @@ int main(int argc, char **argv)
         CASE(types_given_with_in_place_are_ignored),
         CASE(reduce_scatter_in_place_is_mpis),
         CASE(minimum_and_maximum_are_right, 1),
+        CASE(every_type_has_mpis_operations),
         CASE(a_waiting_collective_moves_messages),
         CASE(a_blocked_receive_moves_a_collective),
         CASE(requests_behave_as_mpis),

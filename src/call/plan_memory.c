@@ -49,7 +49,8 @@ rondo_status rondo_plan_temp(struct rondo_plan *plan, size_t bytes, void **memor
     plan->spare = NULL;
     if (block == NULL || block->bytes < bytes) {
         rondo_free(block);
-        RONDO_TRY(rondo_calloc(&block, 1, sizeof(*block) + bytes, "a copy of the arguments"));
+        RONDO_TRY(rondo_calloc(&block, 1, rondo_round_up(sizeof(*block) + bytes, RONDO_CACHE_LINE),
+                               "a copy of the arguments")); /* aligned, as the sanitizer checks */
         block->bytes = bytes;
     }
     block->next = plan->temp;

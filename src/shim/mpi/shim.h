@@ -47,12 +47,13 @@ enum shim_reason { SHIM_REASON_TABLE(SHIM_ENUM_ROW_, ) SHIM_NREASONS };
 /* What MPI lets an operation combine. */
 enum shim_kind {
     SHIM_KIND_OTHER = 0,
-    SHIM_KIND_INT = 1,
+    SHIM_KIND_INT = 1, /* of C */
     SHIM_KIND_FLOAT = 2,
     SHIM_KIND_LOGICAL = 4,
     SHIM_KIND_BYTE = 8,
     SHIM_KIND_COMPLEX = 16,
-    SHIM_KIND_PAIR = 32
+    SHIM_KIND_PAIR = 32,
+    SHIM_KIND_OTHER_INT = 64 /* of Fortran, and addresses: no logical operations */
 };
 
 struct shim_type {

@@ -18,66 +18,130 @@ static int keyval = MPI_KEYVAL_INVALID;
 static pthread_key_t types_key; /* frees a thread's types */
 static pthread_once_t types_once = PTHREAD_ONCE_INIT;
 
-/* Predefined types that operations combine. The size and `prefix` make the name of Rondo's type. */
-#define KIND_ROW_(type, kind, prefix) { type, SHIM_KIND_##kind, prefix },
-#define KIND_TABLE(X)                   \
-    X(MPI_SIGNED_CHAR, INT, 'i')        \
-    X(MPI_SHORT, INT, 'i')              \
-    X(MPI_INT, INT, 'i')                \
-    X(MPI_LONG, INT, 'i')               \
-    X(MPI_LONG_LONG_INT, INT, 'i')      \
-    X(MPI_INT8_T, INT, 'i')             \
-    X(MPI_INT16_T, INT, 'i')            \
-    X(MPI_INT32_T, INT, 'i')            \
-    X(MPI_INT64_T, INT, 'i')            \
-    X(MPI_AINT, INT, 'i')               \
-    X(MPI_COUNT, INT, 'i')              \
-    X(MPI_OFFSET, INT, 'i')             \
-    X(MPI_INTEGER, INT, 'i')            \
-    X(MPI_INTEGER1, INT, 'i')           \
-    X(MPI_INTEGER2, INT, 'i')           \
-    X(MPI_INTEGER4, INT, 'i')           \
-    X(MPI_INTEGER8, INT, 'i')           \
-    X(MPI_UNSIGNED_CHAR, INT, 'u')      \
-    X(MPI_UNSIGNED_SHORT, INT, 'u')     \
-    X(MPI_UNSIGNED, INT, 'u')           \
-    X(MPI_UNSIGNED_LONG, INT, 'u')      \
-    X(MPI_UNSIGNED_LONG_LONG, INT, 'u') \
-    X(MPI_UINT8_T, INT, 'u')            \
-    X(MPI_UINT16_T, INT, 'u')           \
-    X(MPI_UINT32_T, INT, 'u')           \
-    X(MPI_UINT64_T, INT, 'u')           \
-    X(MPI_FLOAT, FLOAT, 'f')            \
-    X(MPI_DOUBLE, FLOAT, 'f')           \
-    X(MPI_REAL, FLOAT, 'f')             \
-    X(MPI_DOUBLE_PRECISION, FLOAT, 'f') \
-    X(MPI_REAL4, FLOAT, 'f')            \
-    X(MPI_REAL8, FLOAT, 'f')
+/*
+ * Predefined types that operations combine: X(type, kind, name of Rondo's type). A name that ends in # gets the
+ * number of the type's bits.
+ */
+#define KIND_ROW_(type, kind, name) { type, SHIM_KIND_##kind, name },
+#define KIND_TABLE(X)                            \
+    X(MPI_SIGNED_CHAR, INT, "i#")                \
+    X(MPI_SHORT, INT, "i#")                      \
+    X(MPI_INT, INT, "i#")                        \
+    X(MPI_LONG, INT, "i#")                       \
+    X(MPI_LONG_LONG_INT, INT, "i#")              \
+    X(MPI_INT8_T, INT, "i#")                     \
+    X(MPI_INT16_T, INT, "i#")                    \
+    X(MPI_INT32_T, INT, "i#")                    \
+    X(MPI_INT64_T, INT, "i#")                    \
+    X(MPI_UNSIGNED_CHAR, INT, "u#")              \
+    X(MPI_UNSIGNED_SHORT, INT, "u#")             \
+    X(MPI_UNSIGNED, INT, "u#")                   \
+    X(MPI_UNSIGNED_LONG, INT, "u#")              \
+    X(MPI_UNSIGNED_LONG_LONG, INT, "u#")         \
+    X(MPI_UINT8_T, INT, "u#")                    \
+    X(MPI_UINT16_T, INT, "u#")                   \
+    X(MPI_UINT32_T, INT, "u#")                   \
+    X(MPI_UINT64_T, INT, "u#")                   \
+    X(MPI_AINT, OTHER_INT, "i#")                 \
+    X(MPI_COUNT, OTHER_INT, "i#")                \
+    X(MPI_OFFSET, OTHER_INT, "i#")               \
+    X(MPI_INTEGER, OTHER_INT, "i#")              \
+    X(MPI_INTEGER1, OTHER_INT, "i#")             \
+    X(MPI_INTEGER2, OTHER_INT, "i#")             \
+    X(MPI_INTEGER4, OTHER_INT, "i#")             \
+    X(MPI_INTEGER8, OTHER_INT, "i#")             \
+    X(MPI_FLOAT, FLOAT, "f#")                    \
+    X(MPI_DOUBLE, FLOAT, "f#")                   \
+    X(MPI_REAL, FLOAT, "f#")                     \
+    X(MPI_DOUBLE_PRECISION, FLOAT, "f#")         \
+    X(MPI_REAL4, FLOAT, "f#")                    \
+    X(MPI_REAL8, FLOAT, "f#")                    \
+    X(MPI_LONG_DOUBLE, FLOAT, "ld")              \
+    X(MPI_C_BOOL, LOGICAL, "b#")                 \
+    X(MPI_CXX_BOOL, LOGICAL, "b#")               \
+    X(MPI_LOGICAL, LOGICAL, "b#")                \
+    X(MPI_BYTE, BYTE, "u#")                      \
+    X(MPI_C_FLOAT_COMPLEX, COMPLEX, "cf32")      \
+    X(MPI_C_DOUBLE_COMPLEX, COMPLEX, "cf64")     \
+    X(MPI_C_LONG_DOUBLE_COMPLEX, COMPLEX, "cld") \
+    X(MPI_COMPLEX8, COMPLEX, "cf32")             \
+    X(MPI_COMPLEX16, COMPLEX, "cf64")            \
+    X(MPI_FLOAT_INT, PAIR, "float_int")          \
+    X(MPI_DOUBLE_INT, PAIR, "double_int")        \
+    X(MPI_LONG_INT, PAIR, "long_int")            \
+    X(MPI_2INT, PAIR, "int_int")                 \
+    X(MPI_SHORT_INT, PAIR, "short_int")          \
+    X(MPI_LONG_DOUBLE_INT, PAIR, "ld_int")
+
+/* Fortran's types without a size in the name have that of the compiler's options. */
+#define SIZED_TABLE(X)                                  \
+    X(MPI_COMPLEX, COMPLEX, 8, "cf32")                  \
+    X(MPI_COMPLEX, COMPLEX, 16, "cf64")                 \
+    X(MPI_DOUBLE_COMPLEX, COMPLEX, 16, "cf64")          \
+    X(MPI_2REAL, PAIR, 8, "float_float")                \
+    X(MPI_2REAL, PAIR, 16, "double_double")             \
+    X(MPI_2DOUBLE_PRECISION, PAIR, 16, "double_double") \
+    X(MPI_2INTEGER, PAIR, 8, "int_int")
+#define SIZED_ROW_(type, kind, size, name) { type, SHIM_KIND_##kind, size, name },
+
+static void kind_set(struct shim_type *type, enum shim_kind kind, const char *name)
+{
+    char text[24];
+    size_t length = strlen(name);
+    if (name[length - 1] == '#') {
+        snprintf(text, sizeof text, "%.*s%u", (int)length - 1, name, (unsigned)(type->size * 8) & 0xfff);
+        name = text;
+    }
+    type->kind = kind;
+    type->dtype = rondo_dtype_from_name(name);
+    if (type->dtype >= 0 && (MPI_Aint)rondo_dtype_size((rondo_dtype)type->dtype) != type->extent) {
+        type->dtype = -1; /* another layout in memory */
+    }
+}
 
 static void kind_find(struct shim_type *type)
 {
     const struct {
         MPI_Datatype handle;
         enum shim_kind kind;
-        char prefix;
+        const char *name;
     } table[] = { KIND_TABLE(KIND_ROW_) };
+    const struct {
+        MPI_Datatype handle;
+        enum shim_kind kind;
+        size_t size;
+        const char *name;
+    } sized[] = { SIZED_TABLE(SIZED_ROW_) };
     for (size_t i = 0; i < RONDO_COUNTOF(table); i++) {
         if (table[i].handle == type->handle) {
-            char name[8];
-            snprintf(name, sizeof name, "%c%u", table[i].prefix, (unsigned)(type->size * 8) & 0xfff);
-            type->kind = table[i].kind;
-            type->dtype = rondo_dtype_from_name(name);
+            kind_set(type, table[i].kind, table[i].name);
+            return;
+        }
+    }
+    for (size_t i = 0; i < RONDO_COUNTOF(sized); i++) {
+        if (sized[i].handle == type->handle && sized[i].size == type->size) {
+            kind_set(type, sized[i].kind, sized[i].name);
             return;
         }
     }
 }
 
 /* Operations, and the kinds of types that MPI lets them combine. */
-#define OP_TABLE(X)                                                          \
-    X(MPI_SUM, "sum", SHIM_KIND_INT | SHIM_KIND_FLOAT | SHIM_KIND_COMPLEX)   \
-    X(MPI_PROD, "prod", SHIM_KIND_INT | SHIM_KIND_FLOAT | SHIM_KIND_COMPLEX) \
-    X(MPI_MAX, "max", SHIM_KIND_INT | SHIM_KIND_FLOAT)                       \
-    X(MPI_MIN, "min", SHIM_KIND_INT | SHIM_KIND_FLOAT)
+#define SHIM_NUMBERS (SHIM_KIND_INT | SHIM_KIND_OTHER_INT | SHIM_KIND_FLOAT)
+#define SHIM_BITS (SHIM_KIND_INT | SHIM_KIND_OTHER_INT | SHIM_KIND_BYTE)
+#define OP_TABLE(X)                                        \
+    X(MPI_SUM, "sum", SHIM_NUMBERS | SHIM_KIND_COMPLEX)    \
+    X(MPI_PROD, "prod", SHIM_NUMBERS | SHIM_KIND_COMPLEX)  \
+    X(MPI_MAX, "max", SHIM_NUMBERS)                        \
+    X(MPI_MIN, "min", SHIM_NUMBERS)                        \
+    X(MPI_LAND, "land", SHIM_KIND_INT | SHIM_KIND_LOGICAL) \
+    X(MPI_LOR, "lor", SHIM_KIND_INT | SHIM_KIND_LOGICAL)   \
+    X(MPI_LXOR, "lxor", SHIM_KIND_INT | SHIM_KIND_LOGICAL) \
+    X(MPI_BAND, "band", SHIM_BITS)                         \
+    X(MPI_BOR, "bor", SHIM_BITS)                           \
+    X(MPI_BXOR, "bxor", SHIM_BITS)                         \
+    X(MPI_MINLOC, "minloc", SHIM_KIND_PAIR)                \
+    X(MPI_MAXLOC, "maxloc", SHIM_KIND_PAIR)
 #define OP_ROW_(op, name, kinds) { op, name, kinds },
 
 int shim_op_find(MPI_Op op, const struct shim_type *type)
