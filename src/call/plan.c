@@ -238,31 +238,6 @@ static rondo_status add_alone(struct rondo_plan *plan, const struct rondo_task *
     return rondo_plan_add_local(plan, t, in, out, count);
 }
 
-static rondo_status add_collective(struct rondo_plan *plan, const struct rondo_task *t, uint32_t word)
-{
-    struct rondo_ctx *ctx = plan->ctx;
-    struct rondo_selection selection;
-    int copies, first = plan->nruns;
-    if (ctx->job.nranks == 1) {
-        return add_alone(plan, t);
-    }
-    note_call(plan, t, word);
-    if (is_empty(t)) {
-        return RONDO_SUCCESS;
-    }
-    RONDO_TRY(rondo_plan_choose(ctx, t, &selection));
-    copies = t->ctx->backend->copies(t);
-    RONDO_TRY(copies ? add_copies(plan, t, word) : RONDO_SUCCESS);
-    for (int c = 0; c < selection.primary.nchannels + selection.fallback.nchannels; c++) {
-        struct rondo_run *run;
-        RONDO_TRY(rondo_plan_next_run(plan, &run));
-        fill_run(ctx, run, t, &selection, c, &plan->runs[first]);
-        run->fallback_of = copies ? &plan->runs[first] : run->fallback_of;
-        begin_call(ctx, run, t->send, t->recv, word);
-    }
-    return RONDO_SUCCESS;
-}
-
 /* ---- calls that repeat ---- */
 
 /* May an all_to_all go through the mailbox? */
@@ -370,13 +345,25 @@ static rondo_status keep(struct rondo_ctx *ctx, const struct rondo_task *t, uint
     return RONDO_SUCCESS;
 }
 
+/* *found NULL: calls of this kind are not cached. */
+static rondo_status find_or_keep(struct rondo_ctx *ctx, const struct rondo_task *t,
+                                 struct rondo_cached **found)
+{
+    uint64_t what = what_of(t);
+    struct rondo_cached *entry = rondo_cached_find(ctx, what, t->count);
+    if (RONDO_UNLIKELY(entry == NULL)) {
+        RONDO_TRY(keep(ctx, t, what, &entry));
+    }
+    *found = entry;
+    return RONDO_SUCCESS;
+}
+
 rondo_status rondo_plan_cached(struct rondo_ctx *ctx, const struct rondo_task *t,
                                struct rondo_cached **cached)
 {
     const void *in = t->send;
     void *out = t->recv;
     struct rondo_cached *entry;
-    uint64_t what;
     uint32_t word;
     if (ctx->job.nranks == 1 || !cacheable(ctx, t)) {
         *cached = NULL;
@@ -385,14 +372,10 @@ rondo_status rondo_plan_cached(struct rondo_ctx *ctx, const struct rondo_task *t
     if (t->coll == RONDO_COLL_BARRIER) {
         ctx->backend->barrier_bytes(ctx, &in, &out);
     }
-    what = what_of(t);
-    entry = rondo_cached_find(ctx, what, t->count);
-    if (RONDO_UNLIKELY(entry == NULL)) {
-        RONDO_TRY(keep(ctx, t, what, &entry));
-        if (entry == NULL) {
-            *cached = NULL;
-            return RONDO_SUCCESS;
-        }
+    RONDO_TRY(find_or_keep(ctx, t, &entry));
+    if (entry == NULL) {
+        *cached = NULL;
+        return RONDO_SUCCESS;
     }
     word = rondo_next_word(ctx, entry->call_hash);
     note_call(&ctx->calls.immediate, t, word);
@@ -402,6 +385,65 @@ rondo_status rondo_plan_cached(struct rondo_ctx *ctx, const struct rondo_task *t
         rondo_run_again(&entry->runs[c]);
     }
     *cached = entry;
+    return RONDO_SUCCESS;
+}
+
+/* Calls of streams and groups that repeat: copy the prepared runs. The choice among algorithms costs more. */
+static rondo_status add_repeated(struct rondo_plan *plan, const struct rondo_task *t, uint32_t word,
+                                 int *added)
+{
+    struct rondo_cached *entry;
+    int first = plan->nruns;
+    *added = 0;
+    RONDO_TRY(find_or_keep(plan->ctx, t, &entry));
+    if (entry == NULL) {
+        return RONDO_SUCCESS;
+    }
+    for (int c = 0; c < entry->nruns; c++) {
+        struct rondo_run *run;
+        RONDO_TRY(rondo_plan_next_run(plan, &run));
+        *run = entry->runs[c];
+        run->open = &plan->open;
+        run->next = NULL;
+        run->fallback_of = run->fallback_of != NULL
+                               ? &plan->runs[first + (int)(run->fallback_of - entry->runs)]
+                               : NULL;
+        rondo_run_call(run, t->send, t->recv, word, plan->ctx->calls.seq);
+        run->in_place = (uint8_t)ends_in_other_block(plan->ctx, &run->work);
+        rondo_run_again(run);
+    }
+    *added = 1;
+    return RONDO_SUCCESS;
+}
+
+static rondo_status add_collective(struct rondo_plan *plan, const struct rondo_task *t, uint32_t word)
+{
+    struct rondo_ctx *ctx = plan->ctx;
+    struct rondo_selection selection;
+    int copies, added = 0, first = plan->nruns;
+    if (ctx->job.nranks == 1) {
+        return add_alone(plan, t);
+    }
+    note_call(plan, t, word);
+    if (is_empty(t)) {
+        return RONDO_SUCCESS;
+    }
+    if (!ctx->backend->is_gpu && cacheable(ctx, t)) {
+        RONDO_TRY(add_repeated(plan, t, word, &added));
+        if (added) {
+            return RONDO_SUCCESS;
+        }
+    }
+    RONDO_TRY(rondo_plan_choose(ctx, t, &selection));
+    copies = t->ctx->backend->copies(t);
+    RONDO_TRY(copies ? add_copies(plan, t, word) : RONDO_SUCCESS);
+    for (int c = 0; c < selection.primary.nchannels + selection.fallback.nchannels; c++) {
+        struct rondo_run *run;
+        RONDO_TRY(rondo_plan_next_run(plan, &run));
+        fill_run(ctx, run, t, &selection, c, &plan->runs[first]);
+        run->fallback_of = copies ? &plan->runs[first] : run->fallback_of;
+        begin_call(ctx, run, t->send, t->recv, word);
+    }
     return RONDO_SUCCESS;
 }
 

@@ -14,7 +14,7 @@
 #include "call/plan.h"
 #include "call/wait.h"
 
-enum { STREAM_ALIVE = 0x72737472 };
+enum { STREAM_ALIVE = 0x72737472, MOST_SPARED = 64 /* runs of a plan that a stream keeps */ };
 
 /* The user's handle. In quarantine it has no plans. */
 struct rondo_stream_st {
@@ -22,6 +22,7 @@ struct rondo_stream_st {
     pthread_mutex_t lock;
     struct rondo_ticket *first, *last; /* of plans that are not reaped yet, in order */
     rondo_status status;               /* the first error */
+    struct rondo_plan *spare;          /* one that has ended: the next call need not allocate */
 };
 
 /* Contexts with queued plans: any waiting thread makes progress on them. */
@@ -233,7 +234,24 @@ void rondo_plan_unref(struct rondo_plan *plan)
     }
 }
 
-/* Free plans that are done, in order, and keep the first error. The caller holds the lock. */
+/* Keep the memory of a plan that has ended, or free it. */
+static void keep_plan(struct rondo_stream_st *stream, struct rondo_plan *plan)
+{
+    if (stream->spare != NULL || plan->capacity > MOST_SPARED) {
+        rondo_plan_release(plan);
+        rondo_free(plan);
+        return;
+    }
+    rondo_plan_reset(plan);
+    *plan = (struct rondo_plan){ .runs = plan->runs,
+                                 .capacity = plan->capacity,
+                                 .spare = plan->spare,
+                                 .self = plan->self,
+                                 .self_capacity = plan->self_capacity };
+    stream->spare = plan;
+}
+
+/* Let go of plans that are done, in order, and keep the first error. The caller holds the lock. */
 static void reap_stream(struct rondo_stream_st *stream)
 {
     while (stream->first != NULL && is_done(stream->first->plan)) {
@@ -250,8 +268,26 @@ static void reap_stream(struct rondo_stream_st *stream)
             stream->last = NULL;
         }
         stream->first = after;
-        rondo_plan_unref(plan);
+        if (__atomic_sub_fetch(&plan->refs, 1, __ATOMIC_ACQ_REL) == 0) {
+            keep_plan(stream, plan);
+        }
     }
+}
+
+rondo_status rondo_stream_new_plan(rondo_stream stream, struct rondo_ctx *ctx, struct rondo_plan **plan)
+{
+    struct rondo_plan *made;
+    pthread_mutex_lock(&stream->lock);
+    reap_stream(stream);
+    made = stream->spare;
+    stream->spare = NULL;
+    pthread_mutex_unlock(&stream->lock);
+    if (made == NULL) {
+        RONDO_TRY(RONDO_NEW(made, "a plan"));
+    }
+    made->ctx = ctx;
+    *plan = made;
+    return RONDO_SUCCESS;
 }
 
 static void enter_stream(struct rondo_ticket *ticket)
@@ -425,11 +461,18 @@ rondo_status rondo_stream_synchronize(rondo_stream stream)
 
 static rondo_status stream_destroy(rondo_stream stream)
 {
+    struct rondo_plan *spare;
     rondo_status status;
     RONDO_TRY(rondo_stream_check(stream, "rondo_stream_destroy"));
     status = wait_for(stream);
     if (!rondo_shell_kill(&streams, &stream->shell)) { /* another thread was faster */
         return rondo_stream_check(stream, "rondo_stream_destroy");
+    }
+    spare = stream->spare;
+    stream->spare = NULL;
+    if (spare != NULL) {
+        rondo_plan_release(spare);
+        rondo_free(spare);
     }
     rondo_shell_bury(&streams, &stream->shell);
     return status;

@@ -8,6 +8,9 @@
 rondo_status rondo_stream_check(rondo_stream stream, const char *what);
 /** Note that the plan has calls on this stream. NULL: the caller waits for them. */
 rondo_status rondo_plan_add_stream(struct rondo_plan *plan, rondo_stream stream);
+/** Get an empty plan for a call on this stream; memory of an earlier one, if there is any. It is the caller's
+ * until rondo_stream_enqueue. */
+rondo_status rondo_stream_new_plan(rondo_stream stream, struct rondo_ctx *ctx, struct rondo_plan **plan);
 /** Queue a plan behind the plans of its context and of its streams. From here on its streams own it; if
  * plan->waited, the caller does as well, until rondo_plan_unref. */
 rondo_status rondo_stream_enqueue(struct rondo_plan *plan);

@@ -82,8 +82,7 @@ static rondo_status enqueue(const struct rondo_task *t)
 {
     struct rondo_plan *plan;
     rondo_status status;
-    RONDO_TRY(RONDO_NEW(plan, "a plan"));
-    plan->ctx = t->ctx;
+    RONDO_TRY(rondo_stream_new_plan(t->stream, t->ctx, &plan));
     status = rondo_plan_add_stream(plan, t->stream);
     if (status == RONDO_SUCCESS) {
         status = rondo_plan_add(plan, t);
