@@ -28,6 +28,19 @@ int rondo_error_logged(void);
 const char *rondo_error_text(void);
 void rondo_error_clear(void);
 
+/**
+ * Texts of the calling thread. They are no thread-local variables, as a library that a running program opens
+ * (dlopen) gets only some hundred bytes of those, and base/inside.h makes all of Rondo's count. A thread has
+ * them once it needs them, until it ends. May be called in a signal handler. Never NULL.
+ */
+struct rondo_thread_texts {
+    char error[RONDO_ERROR_TEXT];      /* rondo_error_text */
+    char comm_error[RONDO_ERROR_TEXT]; /* a copy that rondo_last_error returns */
+    char group_error[RONDO_ERROR_TEXT];
+    char plugin_warning[160];
+};
+struct rondo_thread_texts *rondo_thread_texts_get(void);
+
 #define RONDO_TRY(call)                                 \
     do {                                                \
         rondo_status status_ = (call);                  \

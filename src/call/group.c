@@ -12,8 +12,6 @@
 #include "call/wait.h"
 #include "comm/backend.h"
 
-static _Thread_local char group_error[RONDO_ERROR_TEXT]; /* the sentence of group.status */
-
 /* The group of this thread. Arrays live from the first call to the end of the group. */
 static _Thread_local struct {
     rondo_status status; /* first error of a call inside the group */
@@ -68,7 +66,7 @@ void rondo_group_note_error(rondo_status status)
 {
     if (rondo_group_depth() > 0 && group.status == RONDO_SUCCESS && status != RONDO_IN_PROGRESS) {
         group.status = status;
-        snprintf(group_error, sizeof(group_error), "%s", rondo_error_text());
+        snprintf(rondo_thread_texts_get()->group_error, RONDO_ERROR_TEXT, "%s", rondo_error_text());
     }
 }
 
@@ -352,7 +350,7 @@ static rondo_status group_end(void)
     }
     status = group.status;
     if (status != RONDO_SUCCESS) {
-        rondo_fail_quiet(status, "%s", group_error);
+        rondo_fail_quiet(status, "%s", rondo_thread_texts_get()->group_error);
     }
     if (group.ncreations > 0) {
         status = group.end_creations(group.creation, group.ncreations, status);

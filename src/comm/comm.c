@@ -193,13 +193,14 @@ rondo_status rondo_comm_device(const rondo_comm *comm, int *device)
 
 const char *rondo_last_error(const rondo_comm *comm)
 {
-    static _Thread_local char text[RONDO_ERROR_TEXT]; /* a copy: another thread may abort the communicator */
     struct rondo_ctx *ctx;
+    char *text; /* a copy: another thread may abort the communicator */
     if (comm == NULL || !rondo_comm_is_alive(comm) ||
         rondo_comm_visit(comm, "rondo_last_error", &ctx) != RONDO_SUCCESS) {
         return rondo_error_text();
     }
-    snprintf(text, sizeof(text), "%s",
+    text = rondo_thread_texts_get()->comm_error;
+    snprintf(text, RONDO_ERROR_TEXT, "%s",
              __atomic_load_n(&ctx->life.state, __ATOMIC_ACQUIRE) == RONDO_COMM_FAILED ? ctx->life.failure_text
                                                                                       : ctx->life.error);
     rondo_comm_unvisit(comm);

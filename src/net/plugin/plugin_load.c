@@ -15,7 +15,6 @@
 
 /* ---- the log function that a plugin gets ---- */
 
-static _Thread_local char last_warning[160];
 static _Thread_local int quiet;
 
 /* NCCL's subsystem bits, in their order; 0: Rondo has no such subsystem. */
@@ -56,7 +55,9 @@ void rondo_plugin_log(int level, unsigned long subsystems, const char *file, int
     va_end(args);
     text[strcspn(text, "\n")] = '\0';
     if (ours == RONDO_LOG_WARN) {
-        snprintf(last_warning, sizeof last_warning, "%.*s", (int)sizeof last_warning - 1, text);
+        struct rondo_thread_texts *texts = rondo_thread_texts_get();
+        snprintf(texts->plugin_warning, sizeof texts->plugin_warning, "%.*s",
+                 (int)sizeof texts->plugin_warning - 1, text);
     }
     if (rondo_log_on(ours, subsystems_of(subsystems))) {
         rondo_log_print(ours, "net plugin: %s (%s:%d)", text, file != NULL ? file : "", line);
@@ -89,7 +90,7 @@ rondo_status rondo_plugin_status(int code, int remote)
 void rondo_plugin_says(const struct rondo_plugin *plugin, const char *function, int code, char *text,
                        size_t bytes)
 {
-    const char *warning = last_warning;
+    const char *warning = rondo_thread_texts_get()->plugin_warning;
     snprintf(text, bytes, "net plugin %s (v%d, %.120s): %s gave %d (%s)%s%s", plugin->name,
              plugin->abi->version, plugin->path, function, code,
              code >= 0 && code < RONDO_NUM_STATUSES ? rondo_status_string((rondo_status)code)
