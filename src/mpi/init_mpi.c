@@ -87,17 +87,35 @@ static void singleton_warn(void)
         rondo_log_host(), launcher.tasks, launcher.name);
 }
 
-rondo_status rondo_comm_create(MPI_Comm mpi_comm, const rondo_config *config, rondo_comm **comm)
+/* What comes before MPI can be asked about a communicator. */
+static rondo_status create_begin(rondo_comm **comm)
 {
     if (!comm) {
         return rondo_fail(RONDO_INVALID_ARGUMENT, "comm is NULL; pass the address of a rondo_comm *");
     }
     (void)rondo_param_init(); /* before the first log line; the engine reports errors in parameters */
-    RONDO_TRY(mpi_ready());
+    return mpi_ready();
+}
+
+static rondo_status create(MPI_Comm mpi_comm, const rondo_config *config, rondo_comm **comm)
+{
     struct rondo_bootstrap *bootstrap;
     RONDO_TRY(rondo_bootstrap_mpi(mpi_comm, &bootstrap));
     if (bootstrap->nranks == 1) {
         singleton_warn();
     }
     return rondo_engine_create(bootstrap, config, comm);
+}
+
+rondo_status rondo_comm_create(MPI_Comm mpi_comm, const rondo_config *config, rondo_comm **comm)
+{
+    RONDO_TRY(create_begin(comm));
+    return create(mpi_comm, config, comm);
+}
+
+rondo_status rondo_comm_create_f(MPI_Fint mpi_comm, const rondo_config *config, rondo_comm **comm)
+{
+    RONDO_TRY(create_begin(comm));
+    MPI_Comm found = MPI_Comm_f2c(mpi_comm); /* Open MPI: NULL for a number that it lacks */
+    return create(found ? found : MPI_COMM_NULL, config, comm);
 }

@@ -5,12 +5,14 @@
 #include <mpi.h>
 #include "rondo.h"
 
-/* MPI_Comm is a pointer in Open MPI and a number in MPICH. So the function's name contains the MPI that the
+/* MPI_Comm is a pointer in Open MPI and a number in MPICH. So the functions' names contain the MPI that the
  * library was built for, and a program built with the other one does not link. */
 #ifdef OPEN_MPI
 #define rondo_comm_create rondo_comm_create_openmpi
+#define rondo_comm_create_f rondo_comm_create_f_openmpi
 #else
 #define rondo_comm_create rondo_comm_create_mpich
+#define rondo_comm_create_f rondo_comm_create_f_mpich
 #endif
 
 #ifdef __cplusplus
@@ -52,6 +54,11 @@ extern "C" {
  *         RONDO_REMOTE_ERROR if a rank died; else the first error of any rank, which all ranks return.
  */
 rondo_status rondo_comm_create(MPI_Comm mpi_comm, const rondo_config *config, rondo_comm **comm);
+/**
+ * The same for a communicator's handle in Fortran, for languages that have this number rather than an MPI_Comm:
+ * an integer of "use mpi", MPI_VAL of mpi_f08, comm.py2f() of mpi4py.
+ */
+rondo_status rondo_comm_create_f(MPI_Fint mpi_comm, const rondo_config *config, rondo_comm **comm);
 
 #ifdef __cplusplus
 }
