@@ -164,6 +164,60 @@ rondo_version_is $3]])])
 ])
 ])
 
+# The Fortran module (MPIFC, RONDO_FCFLAGS) and the folder of the Python package.
+AC_DEFUN([RONDO_CHECK_FORTRAN], [
+AC_ARG_VAR([MPIFC], [MPI Fortran compiler (default: the mpifort beside MPICC; no: no Fortran module)])
+AC_ARG_VAR([FCFLAGS], [Fortran compiler flags])
+AC_ARG_WITH([pythondir], [AS_HELP_STRING([--with-pythondir=DIR],
+    [folder of the Python package (default: DATADIR/rondo/python; programs need it in PYTHONPATH)])],
+    [rondo_pythondir=$with_pythondir], [rondo_pythondir='${datadir}/rondo/python'])
+AC_SUBST([rondo_pythondir])
+rondo_fortran=no
+AS_IF([test "x$PYTHON" = x:], [rondo_fortran_why="there is no python3, which makes it"],
+    [test "x$RONDO_MPI" = xno], [rondo_fortran_why="there is no MPI"],
+    [test "x$MPIFC" = xno], [rondo_fortran_why="MPIFC=no"], [RONDO_TRY_FORTRAN])
+AS_IF([test "$rondo_fortran" != no], [RONDO_NOTE([Fortran], [module for $MPIFC, $rondo_fortran])],
+    [RONDO_NOTE([Fortran], [no module: $rondo_fortran_why (its source is installed)])])
+AM_CONDITIONAL([HAVE_FORTRAN], [test "$rondo_fortran" != no])
+AC_SUBST([RONDO_FCFLAGS])
+])
+
+# Assumed rank and C_LOC of Fortran 2018; then mpi_f08, which not every MPI has for every compiler.
+AC_DEFUN([RONDO_TRY_FORTRAN], [
+AS_IF([test -z "$MPIFC"], [
+    rondo_mpicc_path=`command -v "$MPICC"`
+    rondo_dir=`AS_DIRNAME(["$rondo_mpicc_path"])`
+    rondo_suffix=`AS_BASENAME(["$rondo_mpicc_path"]) | sed -n 's/^mpicc\(\..*\)$/\1/p'`
+    MPIFC=mpifort
+    for name in mpifort$rondo_suffix mpifort.$RONDO_MPI mpifort mpiifx mpiifort; do
+        AS_IF([test -x "$rondo_dir/$name"], [MPIFC=$rondo_dir/$name; break])
+    done
+])
+rondo_fortran_why="$MPIFC does not compile type(*), dimension(..) of Fortran 2018"
+RONDO_FCFLAGS="${FCFLAGS--O2} -fPIC"
+AS_IF([test "x$RONDO_MPI" = xmpich], [RONDO_FCFLAGS="$RONDO_FCFLAGS -DRONDO_MPICH"])
+AC_MSG_CHECKING([whether $MPIFC compiles a module for C's pointers, and mpi_f08])
+cat >conftest.F90 <<'_RONDO_EOF'
+subroutine rondo_try(buffer, address)
+    use, intrinsic :: iso_c_binding
+#ifndef RONDO_NO_MPI_F08
+    use mpi_f08, only: MPI_Comm
+#endif
+    type(*), dimension(..), target, asynchronous :: buffer
+    type(c_ptr), intent(out) :: address
+    if (is_contiguous(buffer)) address = c_loc(buffer)
+end subroutine
+_RONDO_EOF
+for rondo_flag in "" -DRONDO_NO_MPI_F08; do
+    AS_IF([test "$rondo_fortran" = no && $MPIFC $RONDO_FCFLAGS $rondo_flag -c conftest.F90 -o conftest.o \
+        >&AS_MESSAGE_LOG_FD 2>&1], [
+        RONDO_FCFLAGS="$RONDO_FCFLAGS $rondo_flag"
+        AS_IF([test -z "$rondo_flag"], [rondo_fortran="with mpi_f08"], [rondo_fortran="without mpi_f08"])])
+done
+rm -f conftest.F90 conftest.o
+AC_MSG_RESULT([$rondo_fortran])
+])
+
 # The types whose CUDA kernels are built; the names are the rows of RONDO_DEVICE_DTYPE_TABLE.
 AC_DEFUN([RONDO_ENABLE_DTYPES], [
 AC_ARG_ENABLE([dtypes],

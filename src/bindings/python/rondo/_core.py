@@ -1,0 +1,348 @@
+"""Communicators, streams, groups."""
+import ctypes
+import threading
+
+from . import _api, _buffers
+from ._buffers import Buffer
+from ._errors import bad_argument
+from ._library import Config, check, creator, engine
+
+_thread = threading.local()
+
+
+def version():
+    """The version of the loaded library, as rondo.VERSION_CODE."""
+    code = ctypes.c_int()
+    check(engine().rondo_get_version(ctypes.byref(code)))
+    return code.value
+
+
+def status_string(status):
+    return engine().rondo_status_string(status).decode()
+
+
+def dtype_size(dtype):
+    """Bytes of an element."""
+    return engine().rondo_dtype_size(_buffers.dtype(dtype))
+
+
+def last_error(comm=None):
+    """The sentence of the last error of a communicator, or of this thread."""
+    return (engine().rondo_last_error(comm.handle if comm else None) or b"").decode(errors="replace")
+
+
+class Local:
+    """Where ranks that are threads of one process meet: Comm.local(local, rank) in each of them."""
+
+    def __init__(self, nranks):
+        self.handle = ctypes.c_void_p()
+        check(engine().rondo_local_create(nranks, ctypes.byref(self.handle)))
+
+    def destroy(self):
+        handle, self.handle = self.handle, None
+        if handle:
+            check(engine().rondo_local_destroy(handle))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.destroy()
+
+
+class Stream:
+    """A stream of host memory. It keeps the buffers of its calls alive until it has passed them."""
+
+    def __init__(self):
+        self.handle, self._held = ctypes.c_void_p(), []
+        check(engine().rondo_stream_create(ctypes.byref(self.handle)))
+
+    def query(self):
+        """Is everything enqueued complete?"""
+        status = engine().rondo_stream_query(self.handle)
+        if status == _api.IN_PROGRESS:
+            return False
+        self._held.clear()
+        check(status)
+        return True
+
+    def synchronize(self):
+        """Wait until everything enqueued is complete."""
+        status = engine().rondo_stream_synchronize(self.handle)
+        self._held.clear()
+        check(status)
+
+    def destroy(self):
+        handle, self.handle = self.handle, None
+        if handle:
+            status = engine().rondo_stream_destroy(handle)
+            self._held.clear()
+            check(status)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.destroy()
+
+
+class group:
+    """with rondo.group(): the calls of the block are issued together and cannot deadlock one another."""
+
+    def __enter__(self):
+        check(engine().rondo_group_start())
+        _thread.depth = getattr(_thread, "depth", 0) + 1
+        return self
+
+    def __exit__(self, kind, *_):
+        _thread.depth -= 1
+        status = engine().rondo_group_end()
+        if _thread.depth == 0:
+            _thread.held = []
+        if kind is None:
+            check(status)
+
+
+def _stream_handle(stream):
+    """A Stream, an address, or a CUDA stream of cupy (ptr), torch (cuda_stream) or numba (handle)."""
+    if stream is None or isinstance(stream, int):
+        return stream
+    if hasattr(stream, "__cuda_stream__"):
+        return stream.__cuda_stream__()[1]
+    for name in ("cuda_stream", "ptr", "handle"):
+        if hasattr(stream, name):
+            return getattr(stream, name)
+    raise bad_argument(f"stream is a {type(stream).__name__}: pass a rondo.Stream, a CUDA stream or its address")
+
+
+class _Owned:
+    """Something of a communicator that with or end() gives back."""
+
+    def __init__(self, value, end):
+        self.value, self._end = value, end
+
+    def end(self):
+        end, self._end = self._end, None
+        if end:
+            check(end())
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.end()
+
+
+class Comm(_api.Calls):
+    """A communicator of an MPI communicator: one of mpi4py, None for MPI_COMM_WORLD, or a Fortran handle
+    (mpi4py's comm.py2f()) with mpi="openmpi" or "mpich". Settings are the fields of rondo_config, such as
+    timeout_ms=1000, name="rows", device=0.
+
+    Use it in a with block, or call destroy(). A block that an exception leaves aborts the communicator, as the
+    other ranks would wait for this one: they get an error that names it.
+    """
+
+    def __init__(self, comm=None, *, mpi=None, **settings):
+        if comm is None or hasattr(comm, "py2f"):
+            from mpi4py import MPI
+
+            mpi = mpi or ("openmpi" if MPI.get_vendor()[0] == "Open MPI" else "mpich")
+            comm = (MPI.COMM_WORLD if comm is None else comm).py2f()
+        create = creator(mpi)
+        self._make(lambda config, made: create(comm, config, made), settings)
+
+    @classmethod
+    def local(cls, local, rank, **settings):
+        """A rank that is a thread; collective over the ranks of a Local."""
+        return cls._child(lambda config, made: engine().rondo_comm_create_local(local.handle, rank, config, made),
+                          settings)
+
+    @classmethod
+    def _child(cls, make, settings, parent=None):
+        self = cls.__new__(cls)
+        self._make(make, settings, parent)
+        return self
+
+    def _make(self, make, settings, parent=None):
+        self.handle, self._numbers = ctypes.c_void_p(), {}
+        config = Config(**settings) if settings else None
+        status = make(ctypes.byref(config) if config else None, ctypes.byref(self.handle))
+        if status != _api.IN_PROGRESS:
+            check(status, parent)
+
+    def split(self, color, key=0, **settings):
+        """The ranks of equal colour, ordered by key; None for color rondo.SPLIT_NOCOLOR."""
+        child = self._child(lambda config, made: engine().rondo_comm_split(self.handle, color, key, config, made),
+                            settings, self.handle)
+        return child if child.handle else None
+
+    def shrink(self, exclude, flags=0, **settings):
+        """Without the ranks exclude. flags: rondo.SHRINK_ABORT after an error."""
+        ranks = (ctypes.c_int * len(exclude))(*exclude)
+        return self._child(
+            lambda config, made: engine().rondo_comm_shrink(self.handle, ranks, len(ranks), flags, config, made),
+            settings, self.handle)
+
+    def finalize(self):
+        """Complete everything that is enqueued."""
+        check(engine().rondo_comm_finalize(self.handle), self.handle)
+
+    def destroy(self):
+        """Finalize if needed, then free. The object is unusable afterwards."""
+        handle, self.handle = self.handle, None
+        if handle:
+            check(engine().rondo_comm_destroy(handle))
+
+    def abort(self):
+        """End the work of all ranks as soon as they notice, then free."""
+        handle, self.handle = self.handle, None
+        if handle:
+            check(engine().rondo_comm_abort(handle))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *_):
+        if kind is None:
+            self.destroy()
+        elif self.handle:
+            handle, self.handle = self.handle, None
+            engine().rondo_comm_abort(handle)
+
+    def async_error(self):
+        """rondo.SUCCESS, the error that ended the communicator, or rondo.IN_PROGRESS while it is created."""
+        return self._number("async", engine().rondo_comm_async_error)
+
+    @property
+    def rank(self):
+        return self._number("rank", engine().rondo_comm_rank)
+
+    @property
+    def size(self):
+        """The number of ranks."""
+        return self._number("size", engine().rondo_comm_count)
+
+    @property
+    def device(self):
+        """The CUDA device, or -1 for host memory."""
+        return self._number("device", engine().rondo_comm_device)
+
+    def _number(self, name, function):
+        if name not in self._numbers or name == "async" or not self.handle:
+            number = ctypes.c_int()
+            check(function(self.handle, ctypes.byref(number)), self.handle)
+            self._numbers[name] = number.value
+        return self._numbers[name]
+
+    def register(self, buffer):
+        """Announce that a buffer will be used repeatedly; until end() of the result, or for a with block."""
+        memory, handle, library = Buffer("buffer", buffer), ctypes.c_void_p(), engine()
+        check(library.rondo_comm_register(self.handle, memory.address, memory.nbytes, ctypes.byref(handle)),
+              self.handle)
+        comm = self.handle
+        owned = _Owned(handle, lambda: library.rondo_comm_deregister(comm, handle))
+        owned.keep = memory
+        return owned
+
+    def premul_sum(self, scalar, dtype=None):
+        """An operation that multiplies this rank's input by a scalar and sums, until its end(). The scalar is an
+        array of one element: in host memory, or on the communicator's GPU."""
+        memory, op, library = Buffer("scalar", scalar), ctypes.c_int(), engine()
+        number = memory.dtype if dtype is None else _buffers.dtype(dtype)
+        if number is None or memory.nbytes < library.rondo_dtype_size(number):
+            raise bad_argument("scalar: pass an array of one element of a data type of Rondo, or dtype=")
+        create = (library.rondo_op_create_premul_sum_device if memory.on_gpu
+                  else library.rondo_op_create_premul_sum)
+        check(create(ctypes.byref(op), memory.address, number, self.handle), self.handle)
+        comm = self.handle
+        owned = _Owned(op.value, lambda: library.rondo_op_destroy(op, comm))
+        owned.keep = memory
+        return owned
+
+    # ---- what every method of _api.Calls does ----
+
+    def _call(self, name, send=None, recv=None, stream=None, count=None, dtype=None, **given):
+        spec = _api.CALLS[name]
+        buffers = {key: Buffer(key, what) for key, what in (("send", send), ("recv", recv)) if what is not None}
+        # The buffers that this rank's part of the call uses.
+        used = {key: memory for key, memory in buffers.items()
+                if key not in spec["root_only"] or given["root"] == self.rank}
+        values = {"comm": self.handle, "stream": _stream_handle(stream), "send": None, "recv": None, **given}
+        values.update({key: memory.address for key, memory in buffers.items()})
+        if "type" in spec["names"]:
+            values["type"] = self._dtype(name, dtype, used or buffers)
+            self._check_memory(name, used)
+        if "op" in spec["names"]:
+            values["op"] = getattr(given["op"], "value", given["op"])
+        if "count" in spec["names"]:
+            values["count"] = self._count(name, spec, used, count, values["type"])
+        elif "type" in spec["names"]:
+            self._blocks(name, spec, used, values)
+        held = [buffers, values]
+        if getattr(_thread, "depth", 0):
+            _thread.held = getattr(_thread, "held", []) + held
+        if isinstance(stream, Stream):
+            stream._held.extend(held)
+        check(getattr(engine(), f"rondo_{name}")(*[values[key] for key in spec["names"]]), self.handle)
+
+    def _dtype(self, name, dtype, buffers):
+        if dtype is not None:
+            return _buffers.dtype(dtype)
+        kinds = {memory.dtype for memory in buffers.values()}
+        if len(kinds) > 1:
+            raise bad_argument(f"{name}: send and recv have different data types")
+        if not kinds or None in kinds:
+            raise bad_argument(f"{name}: the buffer has a data type that Rondo does not know: pass dtype=")
+        return kinds.pop()
+
+    def _check_memory(self, name, used):
+        for key, memory in used.items():
+            if key == "recv" and not memory.writable:
+                raise bad_argument(f"{name}: recv is read-only")
+            if memory.on_gpu and self.device < 0:
+                raise bad_argument(f"{name}: {key} is on a GPU, but the communicator is of host memory: create one "
+                                   "with device=")
+
+    def _count(self, name, spec, used, count, dtype):
+        """The count of rondo.h: elements of a block. The buffers must have as many as the call uses."""
+        blocks = {key: self.size if key in spec["blocks"] else 1 for key in used}
+        asked = count is not None
+        if not asked:
+            count = 0
+            for key in ("send", "recv"):
+                if key in used:
+                    count, rest = divmod(used[key].size(dtype), blocks[key])
+                    if rest:
+                        raise bad_argument(f"{name}: {key} has {used[key].size(dtype)} elements, which "
+                                           f"{self.size} ranks cannot share evenly")
+                    break
+        in_place = len({memory.address for memory in used.values()}) < len(used)
+        for key, memory in used.items():
+            have, need = memory.size(dtype), count * blocks[key]
+            if have < need or (have > need and not asked and not in_place):
+                raise bad_argument(f"{name}: {key} has {have} elements of {_api.DTYPES[dtype]}, but the call uses "
+                                   f"{need}")
+        return count
+
+    def _blocks(self, name, spec, used, values):
+        """Arrays of counts and displacements of C, and whether the buffers have room for them."""
+        for counts, displs in (("counts", "displs"), ("sendcounts", "sdispls"), ("recvcounts", "rdispls")):
+            if counts not in spec["names"]:
+                continue
+            many, at = values[counts], values[displs]
+            if at is None:
+                at = [sum(many[:i]) for i in range(len(many))]
+            if len(many) != self.size or len(at) != self.size:
+                raise bad_argument(f"{name}: {counts} and {displs} need an entry for each of {self.size} ranks")
+            if min(many) < 0 or min(at) < 0:
+                raise bad_argument(f"{name}: {counts} and {displs} must not be negative")
+            values[counts] = (ctypes.c_size_t * self.size)(*many)
+            values[displs] = (ctypes.c_size_t * self.size)(*at)
+            end = max(start + length for start, length in zip(at, many))
+            for key, memory in used.items():
+                if {"sendcounts": "recv", "recvcounts": "send"}.get(counts) == key:
+                    continue
+                need = end if key in spec["blocks"] else many[self.rank]
+                if memory.size(values["type"]) < need:
+                    raise bad_argument(f"{name}: {key} has {memory.size(values['type'])} elements, but {counts} and "
+                                       f"{displs} need {need}")
