@@ -217,6 +217,48 @@ static void a_waiting_collective_moves_messages(void)
     check(sum == nranks, "the sum");
 }
 
+/* MPI_Iprobe reports a message that waits, and makes no progress then. */
+static void a_message_that_waits_stops_nothing(void)
+{
+    enum { N = 1 << 20 };
+    static char message[N];
+    MPI_Request requests[2];
+    int token = 5, got = 0, one = 1, sum = 0;
+    memset(message, rank == 1 ? 9 : 0, N);
+    if (rank == 0) {
+        MPI_Isend(&token, 1, MPI_INT, 0, 8, MPI_COMM_WORLD, &requests[0]);
+        MPI_Irecv(message, N, MPI_CHAR, 1, 9, MPI_COMM_WORLD, &requests[1]);
+    } else if (rank == 1) {
+        MPI_Send(message, N, MPI_CHAR, 0, 9, MPI_COMM_WORLD);
+    }
+    MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    if (rank == 0) {
+        MPI_Recv(&got, 1, MPI_INT, 0, 8, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        MPI_Waitall(2, requests, (MPI_Status[2]){ 0 });
+        check(got == 5 && message[N - 1] == 9, "the messages");
+    }
+    check(sum == nranks, "the sum");
+}
+
+static void types_may_have_absolute_addresses(void)
+{
+    static int there[3];
+    int lengths[2] = { 1, 1 }, all[64 * 2];
+    MPI_Aint at[2];
+    MPI_Datatype type;
+    MPI_Get_address(&there[2], &at[0]);
+    MPI_Get_address(&there[0], &at[1]);
+    MPI_Type_create_hindexed(2, lengths, at, MPI_INT, &type);
+    MPI_Type_commit(&type);
+    there[0] = rank * 2;
+    there[2] = rank * 2 + 1;
+    MPI_Allgather(MPI_BOTTOM, 1, type, all, 2, MPI_INT, MPI_COMM_WORLD);
+    check(all[2 * (nranks - 1)] == 2 * nranks - 1 && all[2 * nranks - 1] == 2 * nranks - 2, "allgather");
+    MPI_Bcast(MPI_BOTTOM, 1, type, 1, MPI_COMM_WORLD);
+    check(there[0] == 2 && there[2] == 3, "bcast");
+    MPI_Type_free(&type);
+}
+
 static void a_blocked_receive_moves_a_collective(void)
 {
     enum { N = 200000 };
@@ -351,6 +393,10 @@ static void wrong_arguments_get_mpis_errors(void)
     check(error_class(MPI_Bcast(&in, 1, MPI_INT, nranks, comm)) == MPI_ERR_ROOT, "a root");
     check(error_class(MPI_Allreduce(&in, &out, 1, MPI_FLOAT, MPI_BAND, comm)) == MPI_ERR_OP,
           "bits of floats");
+    MPI_Datatype type;
+    MPI_Type_contiguous(1, MPI_INT, &type);
+    check(error_class(MPI_Bcast(&in, 1, type, 0, comm)) == MPI_ERR_TYPE, "a type that is not committed");
+    MPI_Type_free(&type);
     warm(comm);
     MPI_Comm_free(&comm);
 }
@@ -475,6 +521,8 @@ int main(int argc, char **argv)
         CASE(minimum_and_maximum_are_right, 1),
         CASE(every_type_has_mpis_operations),
         CASE(a_waiting_collective_moves_messages),
+        CASE(a_message_that_waits_stops_nothing),
+        CASE(types_may_have_absolute_addresses),
         CASE(a_blocked_receive_moves_a_collective),
         CASE(requests_behave_as_mpis),
         CASE(communicators_go_in_any_order),

@@ -26,6 +26,7 @@
 #include "base/thread.h"
 #include "base/wait.h"
 #include "mpi/comm_mpi.h"
+#include "mpi/idle_mpi.h"
 #include "mpi/mail.h"
 
 #define MS INT64_C(1000000)
@@ -795,12 +796,12 @@ static rondo_status mpi_idle(void *arg, int *moved)
 {
     (void)arg;
     (void)moved; /* MPI does not say */
-    int may_call = !mpi_finalized(), flag;
-    if (may_call && __atomic_load_n(&process.idle_one_thread, __ATOMIC_RELAXED)) {
+    int may_call = 1;
+    if (__atomic_load_n(&process.idle_one_thread, __ATOMIC_RELAXED) && !mpi_finalized()) {
         PMPI_Is_thread_main(&may_call);
     }
-    if (may_call) { /* on MPI_COMM_SELF, MPICH would look no further than this process */
-        PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE);
+    if (may_call) {
+        rondo_mpi_progress();
     }
     return RONDO_SUCCESS;
 }

@@ -32,7 +32,7 @@ extern "C" {
  * make communicators of the same ranks at once, so complete one before the next, or use duplicates.
  *
  * Collectives do not communicate over MPI. A rank that waits long inside one, or in a split, makes progress
- * in the program's own MPI by MPI_Iprobe on MPI_COMM_WORLD, which receives nothing: with MPI_THREAD_SINGLE
+ * in the program's own MPI by MPI_Request_get_status, which receives nothing: with MPI_THREAD_SINGLE
  * and FUNNELED from MPI's main thread only. With MPI_THREAD_SERIALIZED another thread may be in MPI, so there
  * it does so only if config.mpi_progress is 1: no other thread uses MPI while this one is in a call of Rondo.
  * Without it, a rank that waits in Rondo for one that is in MPI_Send to it may wait for ever.

@@ -12,6 +12,28 @@
 
 enum direction { PACK, UNPACK };
 
+/*
+ * MPI_BOTTOM, for a type with absolute addresses, is NULL, which MPICH does not pack: the same addresses, from
+ * another one that is not NULL.
+ */
+static int convert_bottom(enum direction direction, MPI_Datatype type, int count, char *line, int bytes)
+{
+    static char base[1];
+    MPI_Aint back = -(MPI_Aint)(intptr_t)base;
+    MPI_Datatype shifted;
+    int position = 0, rc = PMPI_Type_create_hindexed_block(1, 1, &back, type, &shifted);
+    if (rc != MPI_SUCCESS) {
+        return rc;
+    }
+    rc = PMPI_Type_commit(&shifted);
+    if (rc == MPI_SUCCESS) {
+        rc = direction == PACK ? PMPI_Pack(base, count, shifted, line, bytes, &position, MPI_COMM_SELF)
+                               : PMPI_Unpack(line, bytes, &position, base, count, shifted, MPI_COMM_SELF);
+    }
+    PMPI_Type_free(&shifted);
+    return rc;
+}
+
 /* Move elements between a buffer with gaps and bytes without. MPI counts in int, so in parts. */
 static int convert(enum direction direction, const struct shim_side *s, char *buf, int64_t count,
                    char *packed)
@@ -28,8 +50,9 @@ static int convert(enum direction direction, const struct shim_side *s, char *bu
         int part = (int)(count - at < most ? count - at : most), position = 0,
             bytes = (int)((int64_t)s->size * part);
         char *memory = buf + at * s->extent, *line = packed + (size_t)at * s->size;
-        int rc = direction == PACK ? PMPI_Pack(memory, part, type, line, bytes, &position, MPI_COMM_SELF)
-                                   : PMPI_Unpack(line, bytes, &position, memory, part, type, MPI_COMM_SELF);
+        int rc = memory == NULL      ? convert_bottom(direction, type, part, line, bytes)
+                 : direction == PACK ? PMPI_Pack(memory, part, type, line, bytes, &position, MPI_COMM_SELF)
+                                     : PMPI_Unpack(line, bytes, &position, memory, part, type, MPI_COMM_SELF);
         if (rc != MPI_SUCCESS) {
             return rc;
         }

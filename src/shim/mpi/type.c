@@ -223,6 +223,22 @@ static int is_plain(MPI_Datatype type, int *combiner)
     return is_plain_inside(type, *combiner, nints);
 }
 
+/* MPI refuses a type that is not committed, and only tells when it is used. */
+static int is_committed(MPI_Datatype type)
+{
+    MPI_Errhandler handler;
+    char none[1] = { 0 };
+    int position = 0, code;
+    pthread_mutex_lock(&lock);
+    PMPI_Comm_get_errhandler(MPI_COMM_SELF, &handler);
+    PMPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+    code = PMPI_Pack(none, 0, type, none, (int)sizeof none, &position, MPI_COMM_SELF);
+    PMPI_Comm_set_errhandler(MPI_COMM_SELF, handler);
+    PMPI_Errhandler_free(&handler);
+    pthread_mutex_unlock(&lock);
+    return code == MPI_SUCCESS;
+}
+
 static int type_read(MPI_Datatype handle, struct shim_type *type)
 {
     MPI_Count size = 0;
@@ -239,7 +255,7 @@ static int type_read(MPI_Datatype handle, struct shim_type *type)
         kind_find(type);
         return 1;
     }
-    return type_watch(handle);
+    return is_committed(handle) && type_watch(handle);
 }
 
 static void types_once_init(void) { pthread_key_create(&types_key, free); }
