@@ -37,7 +37,7 @@ static int watched_by(struct rondo_control *control)
 {
     int rank;
     rondo_wire_lock();
-    rank = control->wire->finger[0].watched;
+    rank = control->wire->spread.finger[0].watched;
     rondo_wire_unlock();
     return rank;
 }

@@ -52,8 +52,8 @@ static int settled(struct rondo_control *control)
     for (const struct rondo_wire_conn *conn = rondo_wire->conns; conn; conn = conn->next) {
         open += conn->state != RONDO_WIRE_OPEN;
     }
-    for (int i = 0; i < control->wire->nfingers && control->local_rank == 0; i++) {
-        open += control->wire->finger[i].ahead && control->wire->finger[i].watched < 0;
+    for (int i = 0; i < control->wire->spread.nfingers && control->local_rank == 0; i++) {
+        open += control->wire->spread.finger[i].ahead && control->wire->spread.finger[i].watched < 0;
     }
     rondo_wire_unlock();
     return open == 0;
@@ -312,7 +312,7 @@ static int64_t heard(const struct scene *scene, int rank)
     rondo_wire_lock();
     conn = rondo_wire_conn_of(rondo_wire_process(&scene->w.peers[0]),
                               rondo_wire_process(&scene->w.peers[rank]));
-    ns = conn && conn->state == RONDO_WIRE_OPEN ? conn->heard_ns : 0;
+    ns = conn && conn->state == RONDO_WIRE_OPEN ? conn->beats.heard_ns : 0;
     rondo_wire_unlock();
     return ns;
 }

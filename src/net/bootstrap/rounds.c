@@ -82,6 +82,7 @@ static rondo_status flow_send(struct rondo_rounds *r, struct rondo_rounds_flow *
             return r->ops->lost(r->arg, flow->rank);
         }
         RONDO_TRY(status);
+        r->nparts++;
         flow_advance(flow, part.n);
     }
     return RONDO_SUCCESS;
@@ -248,6 +249,7 @@ static void tell(struct rondo_rounds *r, const struct rondo_rounds_note *note, i
     }
     if (r->ops->state(r->arg, rank) != RONDO_ROUNDS_LOST) {
         if (r->heard == NULL || rank != r->heard->from) {
+            r->nnotes++;
             r->ops->say(r->arg, rank, note); /* one whose inbox is full ends at its own deadline */
         }
         return;

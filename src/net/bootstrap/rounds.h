@@ -124,6 +124,7 @@ struct rondo_rounds {
     struct rondo_rounds_flow *in, *out;
     int nin, nout, capacity;
     int64_t looked_ns, asks_ns;
+    uint64_t nparts, nnotes;         /* sent so far */
     rondo_status ended;              /* what test returns from now on; RONDO_SUCCESS: nothing has failed */
     int told;                        /* the others know that the rounds have ended */
     struct rondo_rounds_note *heard; /* FAILED; NULL: none */

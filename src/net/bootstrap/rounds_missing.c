@@ -130,7 +130,9 @@ static int say(struct rondo_rounds *r, int rank, enum rondo_rounds_kind kind, ui
         note.value = (uint32_t)r->late->nmissing;
         memcpy(note.u.ranks, r->late->missing, sizeof(int32_t) * note.value);
     }
-    return r->ops->say(r->arg, rank, &note) != RONDO_IN_PROGRESS;
+    rondo_status status = r->ops->say(r->arg, rank, &note);
+    r->nnotes += status == RONDO_SUCCESS;
+    return status != RONDO_IN_PROGRESS;
 }
 
 static void on_query(struct rondo_rounds *r, const struct rondo_rounds_note *note, int64_t now)

@@ -45,7 +45,7 @@ static rondo_status part_fill(struct rondo_wire_part *part, const struct rondo_c
     for (int i = 0; i < RONDO_WIRE_ASKED; i++) {
         part->asked[i].rank = -1;
     }
-    rondo_wire_fingers(part, config->node_of[config->rank]);
+    rondo_spread_init(&part->spread, config->node_of[config->rank], part->nnodes, part->first, part->after);
     return RONDO_SUCCESS;
 }
 
@@ -353,7 +353,7 @@ int rondo_wire_dispatch(struct rondo_wire_conn *conn, const struct rondo_wire_he
     struct rondo_control *control;
     const struct rondo_wire_closed *closed;
     if (head->kind == RONDO_WIRE_WATCH || head->kind == RONDO_WIRE_BEAT) {
-        conn->beating |= head->kind == RONDO_WIRE_WATCH;
+        conn->beats.beating |= head->kind == RONDO_WIRE_WATCH;
         return 1;
     }
     if (head->kind == RONDO_WIRE_BYE) {

@@ -66,6 +66,7 @@
 
 #include "net/auth.h"
 #include "net/control/control_impl.h"
+#include "net/control/spread.h"
 #include "net/socket/socket.h"
 
 enum {
@@ -78,9 +79,8 @@ enum {
     RONDO_WIRE_CLAIMS = 8,   /* welcomed connections that claim to be one process */
     RONDO_WIRE_PARKED = 64,  /* messages for communicators that are not known yet */
     RONDO_WIRE_IN = 4 << 10, /* bytes of a connection read ahead */
-    RONDO_WIRE_OUT = 64 << 10,     /* bytes of a connection queued for writing */
-    RONDO_WIRE_RESERVE = 16 << 10, /* part of RONDO_WIRE_OUT that MSG leaves free */
-    RONDO_WIRE_FINGERS = 2 * 31,
+    RONDO_WIRE_OUT = 64 << 10,              /* bytes of a connection queued for writing */
+    RONDO_WIRE_RESERVE = 16 << 10,          /* part of RONDO_WIRE_OUT that MSG leaves free */
     RONDO_WIRE_ASKED = RONDO_CONTROL_ASKED, /* ranks whose calls are kept */
     RONDO_WIRE_CLOSED = 64,                 /* closed communicators that are remembered */
     RONDO_WIRE_BUCKETS = 64, /* messages by sender; windows by rank and tag; connections by process */
@@ -154,9 +154,10 @@ struct rondo_wire_conn {
     int fd, error;                       /* error: why it has ended; 0: end of stream */
     enum rondo_wire_state state, ended_in;
     uint32_t events; /* for which epoll waits */
-    uint8_t incoming, sending, watching, beating, silent;
+    uint8_t incoming, sending;
     uint8_t was_open; /* another connection with the process was open, and has ended */
-    int64_t since_ns, heard_ns;
+    int64_t since_ns;
+    struct rondo_beats beats;
     uint64_t process; /* at the other end */
     uint64_t own;     /* process at this end; differs only in tests with several nodes in one process */
     struct rondo_auth_hello hello;
@@ -308,12 +309,6 @@ struct rondo_wire_counts {
     uint64_t count[RONDO_CONTROL_TOLD];
 };
 
-struct rondo_wire_finger {
-    int node, ahead; /* ahead: this node's leader watches it */
-    int watched;     /* rank; -1: none */
-    int told;        /* rank that was told the reason; -1: none */
-};
-
 struct rondo_wire_part {
     struct rondo_control *next;
     const int *node_of;
@@ -327,8 +322,7 @@ struct rondo_wire_part {
     uint8_t complained;        /* of a connection that cannot be made */
     uint8_t debt;              /* some credit could not be sent */
     _Atomic uint8_t spreading; /* this rank set the reason, or leads the node */
-    struct rondo_wire_finger finger[RONDO_WIRE_FINGERS];
-    int nfingers;
+    struct rondo_spread spread;
     _Atomic uint8_t *state; /* rank -> enum rondo_rank_state */
     /* Under the inbox's lock: messages that nobody has asked for yet, and their number by rank. */
     _Atomic uint16_t *waiting; /* read without the lock */
@@ -371,7 +365,6 @@ void rondo_wire_msg_clear(struct rondo_wire_part *part);
 
 /* ---- beats and deaths (control_wire_watch.c) ---- */
 
-void rondo_wire_fingers(struct rondo_wire_part *part, int node);
 /** Watch the leaders ahead, if this rank leads its node. */
 void rondo_wire_watch_ahead(struct rondo_control *control);
 void rondo_wire_spread_on(struct rondo_control *control);

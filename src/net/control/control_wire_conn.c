@@ -149,7 +149,7 @@ static struct rondo_wire_conn *conn_add(struct rondo_wire_conn *conn, int fd, ui
     }
     conn->fd = fd;
     conn->events = events;
-    conn->since_ns = conn->heard_ns = rondo_now_ns();
+    conn->since_ns = conn->beats.heard_ns = rondo_now_ns();
     conn->next = rondo_wire->conns;
     if (conn->next) {
         conn->next->prev = conn;

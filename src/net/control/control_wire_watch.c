@@ -1,8 +1,6 @@
 /*
- * Who tells whom, and who watches whom. The nodes form a ring; a node's fingers are the nodes at distance
- * +-2^k. The lowest live rank of a node leads it. Leaders watch the leaders of the fingers ahead, and pass a
- * reason on to all their fingers, once. So a reason reaches every node within log2(nodes) steps, and by many
- * paths, should some leaders be dead.
+ * The rules of spread.h on the wire: leaders watch leaders, pass reasons on, and judge who has ended or is
+ * silent.
  */
 #include "net/control/control_wire.h"
 
@@ -13,36 +11,6 @@
 
 #include "base/log.h"
 #include "base/param.h"
-
-static void finger_add(struct rondo_wire_part *part, int node, int ahead)
-{
-    for (int i = 0; i < part->nfingers; i++) {
-        if (part->finger[i].node == node) {
-            part->finger[i].ahead |= ahead;
-            return;
-        }
-    }
-    part->finger[part->nfingers++] =
-        (struct rondo_wire_finger){ .node = node, .ahead = ahead, .watched = -1, .told = -1 };
-}
-
-void rondo_wire_fingers(struct rondo_wire_part *part, int node)
-{
-    for (int64_t distance = 1; distance < part->nnodes; distance *= 2) {
-        finger_add(part, (int)((node + distance) % part->nnodes), 1);
-        finger_add(part, (int)((node - distance + part->nnodes) % part->nnodes), 0);
-    }
-}
-
-/* @return the rank that leads another node, as known here; -1: none is left. */
-static int leader_of(const struct rondo_wire_part *part, int node)
-{
-    int rank = part->first[node];
-    while (rank >= 0 && atomic_load_explicit(&part->state[rank], memory_order_relaxed) != RONDO_RANK_ALIVE) {
-        rank = part->after[rank];
-    }
-    return rank;
-}
 
 /* Does this rank lead its node? */
 static int leads(struct rondo_control *control)
@@ -67,24 +35,41 @@ static struct rondo_wire_conn *conn_to_leader(struct rondo_control *control, int
     return conn;
 }
 
-void rondo_wire_watch_ahead(struct rondo_control *control)
+static int is_alive(void *arg, int rank)
+{
+    struct rondo_control *control = arg;
+    return atomic_load_explicit(&control->wire->state[rank], memory_order_relaxed) == RONDO_RANK_ALIVE;
+}
+
+static int watch_rank(void *arg, int rank)
 {
     static const struct rondo_wire_head watch = {
         .magic = RONDO_WIRE_MAGIC, .kind = RONDO_WIRE_WATCH, .from = -1, .to = -1
     };
-    struct rondo_wire_part *part = control->wire;
-    if (rondo_control_aborted(control) || !leads(control)) {
-        return;
+    struct rondo_wire_conn *conn = conn_to_leader(arg, rank);
+    if (conn == NULL || (!conn->beats.watching && !rondo_wire_put(conn, &watch, NULL, 0))) {
+        return 0;
     }
-    for (int i = 0; i < part->nfingers; i++) {
-        struct rondo_wire_finger *finger = &part->finger[i];
-        int rank = finger->ahead ? leader_of(part, finger->node) : -1;
-        struct rondo_wire_conn *conn = rank >= 0 && rank != finger->watched ? conn_to_leader(control, rank)
-                                                                            : NULL;
-        if (conn && (conn->watching || rondo_wire_put(conn, &watch, NULL, 0))) {
-            conn->watching = 1;
-            finger->watched = rank;
-        }
+    conn->beats.watching = 1;
+    return 1;
+}
+
+static int tell_rank(void *arg, int rank)
+{
+    struct rondo_control *control = arg;
+    struct rondo_wire_abort abort = { 0 };
+    int fault;
+    abort.status = (int32_t)rondo_control_reason(control, abort.text, &fault);
+    abort.rank = fault;
+    return rondo_wire_say(control, rank, RONDO_WIRE_ABORT, 0, &abort, sizeof(abort));
+}
+
+static const struct rondo_spread_ops spread_ops = { is_alive, watch_rank, tell_rank };
+
+void rondo_wire_watch_ahead(struct rondo_control *control)
+{
+    if (!rondo_control_aborted(control) && leads(control)) {
+        rondo_spread_watch(&control->wire->spread, &spread_ops, control);
     }
 }
 
@@ -92,19 +77,7 @@ void rondo_wire_watch_ahead(struct rondo_control *control)
 
 void rondo_wire_spread_on(struct rondo_control *control)
 {
-    struct rondo_wire_part *part = control->wire;
-    struct rondo_wire_abort abort = { 0 };
-    int rank, fault;
-    abort.status = (int32_t)rondo_control_reason(control, abort.text, &fault);
-    abort.rank = fault;
-    for (int i = 0; i < part->nfingers; i++) {
-        struct rondo_wire_finger *finger = &part->finger[i];
-        rank = leader_of(part, finger->node);
-        if (rank >= 0 && rank != finger->told &&
-            rondo_wire_say(control, rank, RONDO_WIRE_ABORT, 0, &abort, sizeof(abort))) {
-            finger->told = rank;
-        }
-    }
+    rondo_spread_tell(&control->wire->spread, &spread_ops, control);
 }
 
 /* Spread the reason if this rank set it or leads its node. */
@@ -232,9 +205,7 @@ static void speaks_again(const struct rondo_wire_conn *conn)
 
 void rondo_wire_heard(struct rondo_wire_conn *conn, int64_t now)
 {
-    conn->heard_ns = now;
-    if (conn->silent) {
-        conn->silent = 0;
+    if (rondo_beats_heard(&conn->beats, now)) {
         speaks_again(conn);
     }
 }
@@ -255,13 +226,12 @@ static void beat_and_listen(struct rondo_wire_conn *conn, int64_t now, int64_t d
     static const struct rondo_wire_head beat = {
         .magic = RONDO_WIRE_MAGIC, .kind = RONDO_WIRE_BEAT, .from = -1, .to = -1
     };
-    int64_t limit = silence_of(conn, dead_ns);
-    if (conn->state == RONDO_WIRE_OPEN && conn->beating && conn->out_from == conn->out_to) {
+    int64_t silent_ns = rondo_beats_silence(&conn->beats, now, silence_of(conn, dead_ns));
+    if (conn->state == RONDO_WIRE_OPEN && conn->beats.beating && conn->out_from == conn->out_to) {
         rondo_wire_put(conn, &beat, NULL, 0); /* not if the peer has yet to read earlier bytes */
     }
-    if (conn->watching && !conn->silent && limit > 0 && now - conn->heard_ns > limit) {
-        struct verdict verdict = { .state = RONDO_RANK_SILENT, .silent_ns = now - conn->heard_ns };
-        conn->silent = 1;
+    if (silent_ns > 0) {
+        struct verdict verdict = { .state = RONDO_RANK_SILENT, .silent_ns = silent_ns };
         judge(conn, &verdict);
     }
 }
@@ -306,7 +276,7 @@ void rondo_wire_tick(int64_t now, int restart, int64_t beat_ns, int64_t dead_ns)
     if (rondo_wire && rondo_wire->pid == getpid()) {
         rondo_wire_progress();
         for (struct rondo_wire_conn *conn = rondo_wire->conns; conn && restart; conn = conn->next) {
-            conn->heard_ns = now; /* their beats of the meantime may not have been read yet */
+            conn->beats.heard_ns = now; /* their beats of the meantime may not have been read yet */
         }
         for (struct rondo_control *control = rondo_wire->controls; control; control = control->wire->next) {
             spread_if_due(control);
