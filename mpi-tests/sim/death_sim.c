@@ -10,7 +10,6 @@ enum { WAKES = 0, WATCH_CAME, BEAT_CAME, END_CAME, REASON_CAME };
 
 /* A connection as a node sees it. A watch opens it, so both ends have one. */
 struct link {
-    struct link *next;
     int node; /* at the other end */
     int ended;
     struct rondo_beats beats;
@@ -22,7 +21,8 @@ struct node {
     int64_t knows_ns, free_ns;
     struct rondo_spread spread;
     struct link *links;
-    uint64_t nlinks, told, nbeats;
+    size_t nlinks;
+    uint64_t told;
 };
 
 struct news {
@@ -47,19 +47,25 @@ static double chance(struct death_sim *sim)
 
 static int node_of(const struct death_sim *sim, int rank) { return rank / sim->config.nlocal; }
 
+static struct link *link_find(const struct node *node, int other)
+{
+    for (struct link *link = node->links; link < node->links + node->nlinks; link++) {
+        if (link->node == other) {
+            return link;
+        }
+    }
+    return NULL;
+}
+
 static struct link *link_to(struct node *node, int other)
 {
-    struct link *link = node->links;
-    while (link && link->node != other) {
-        link = link->next;
-    }
+    struct link *link = link_find(node, other);
     if (link == NULL) {
-        link = calloc(1, sizeof(*link));
-        link->node = other;
-        link->beats.heard_ns = node->sim->now;
-        link->next = node->links;
-        node->links = link;
-        node->nlinks++;
+        if (node->nlinks % 8 == 0) {
+            node->links = realloc(node->links, sizeof(*link) * (node->nlinks + 8));
+        }
+        link = &node->links[node->nlinks++];
+        *link = (struct link){ .node = other, .beats.heard_ns = node->sim->now };
     }
     return link;
 }
@@ -86,12 +92,8 @@ static void post(struct node *from, int to, int kind, int blames, size_t bytes, 
 static int op_is_alive(void *arg, int rank)
 {
     const struct node *node = arg;
-    for (const struct link *link = node->links; link; link = link->next) {
-        if (link->node == node_of(node->sim, rank)) {
-            return !link->ended && !link->beats.silent;
-        }
-    }
-    return 1;
+    const struct link *link = link_find(node, node_of(node->sim, rank));
+    return link == NULL || (!link->ended && !link->beats.silent);
 }
 
 static int op_watch(void *arg, int rank)
@@ -111,13 +113,9 @@ static int op_tell(void *arg, int rank)
     struct node *node = arg;
     int to = node_of(node->sim, rank);
     size_t bytes = sizeof(struct rondo_wire_head) + sizeof(struct rondo_wire_abort);
-    int is_open = 0;
-    for (const struct link *link = node->links; link; link = link->next) {
-        is_open |= link->node == to;
-    }
     node->told++;
     node->sim->out->bytes += bytes;
-    post(node, to, REASON_CAME, node->blames, bytes, is_open ? 1 : 5);
+    post(node, to, REASON_CAME, node->blames, bytes, link_find(node, to) ? 1 : 5);
     return 1;
 }
 
@@ -131,14 +129,17 @@ static void learn(struct node *node, int blames)
         node->knows = 1;
         node->knows_ns = node->sim->now;
         node->blames = blames;
+        rondo_spread_tell(&node->spread, &ops, node);
     }
-    rondo_spread_tell(&node->spread, &ops, node); /* again when a leader has died */
 }
 
 static void on_end(struct node *node, int other)
 {
     struct link *link = link_to(node, other);
     link->ended = 1;
+    if (node->knows) {
+        rondo_spread_tell(&node->spread, &ops, node); /* that node may have another leader now */
+    }
     learn(node, node->sim->first[other]);
 }
 
@@ -149,9 +150,8 @@ static void beat(struct node *node)
     if (!node->knows) {
         rondo_spread_watch(&node->spread, &ops, node);
     }
-    for (struct link *link = node->links; link; link = link->next) {
+    for (struct link *link = node->links; link < node->links + node->nlinks; link++) {
         if (link->beats.beating && !link->ended) {
-            node->nbeats++;
             post(node, link->node, BEAT_CAME, -1, sizeof(struct rondo_wire_head), 1);
         }
         if (!link->ended && rondo_beats_silence(&link->beats, sim->now, sim->config.dead_ns) > 0) {
@@ -187,7 +187,7 @@ static void strike(struct death_sim *sim, int number)
     }
     node->silent = 1;
     node->dead = sim->config.kind == DEATH_SIM_DEATH;
-    for (struct link *link = node->links; link && node->dead; link = link->next) {
+    for (struct link *link = node->links; link < node->links + node->nlinks && node->dead; link++) {
         post(node, link->node, END_CAME, -1, 0, 1);
     }
 }
@@ -222,10 +222,7 @@ static void sim_free(struct death_sim *sim)
         free(event.what);
     }
     for (int n = 0; n < sim->nnodes; n++) {
-        for (struct link *link = sim->node[n].links, *next; link; link = next) {
-            next = link->next;
-            free(link);
-        }
+        free(sim->node[n].links);
     }
     event_free(&sim->queue);
     free(sim->node);
@@ -245,7 +242,9 @@ static void summarise(struct death_sim *sim)
         out->messages += node->told;
         out->most_messages = node->told > out->most_messages ? node->told : out->most_messages;
         out->connections = node->nlinks > out->connections ? node->nlinks : out->connections;
-        nbeats += node->nbeats;
+        for (const struct link *link = node->links; link < node->links + node->nlinks; link++) {
+            nbeats += link->beats.beating;
+        }
         if (node->silent) {
             continue;
         }
@@ -259,8 +258,7 @@ static void summarise(struct death_sim *sim)
         }
     }
     out->ready_ns = sim->opened_ns;
-    /* All nodes beat until the event. */
-    out->beats = (double)nbeats / sim->nnodes / ((double)sim->now / (double)sim->config.beat_ns);
+    out->beats = (double)nbeats / sim->nnodes;
 }
 
 void death_sim_run(const struct death_sim_config *config, struct death_sim_result *result)
@@ -268,9 +266,11 @@ void death_sim_run(const struct death_sim_config *config, struct death_sim_resul
     struct event event;
     memset(result, 0, sizeof(*result));
     struct death_sim *sim = sim_new(config, result);
-    int64_t end = sim->event_ns + config->dead_ns + 3 * config->beat_ns;
+    int64_t end = sim->event_ns + (config->kind == DEATH_SIM_SILENCE ? config->dead_ns : 0) +
+                  3 * config->beat_ns;
     int struck = 0;
-    while (event_pop(&sim->queue, &event) && event.at_ns <= end) {
+    while (sim->queue.n > 0 && sim->queue.event[0].at_ns <= end) {
+        event_pop(&sim->queue, &event);
         struct node *node = &sim->node[event.rank];
         if (!struck && event.at_ns >= sim->event_ns) {
             struck = 1;
@@ -290,9 +290,7 @@ void death_sim_run(const struct death_sim_config *config, struct death_sim_resul
             handle(node, event.what);
         }
         free(event.what);
-        result->nknow += 0;
     }
-    free(event.what);
     summarise(sim);
     sim_free(sim);
 }

@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "event_queue.h"
+#include "init/phases.h"
 #include "net/control/control_wire.h"
 
 struct message {
@@ -19,11 +20,12 @@ struct message {
     uint8_t data[];
 };
 
-enum { KNOWN = 8 };
+enum { KNOWN = 8, COARSE = 16 /* parts of a table */ };
 
 /* Parts on their way to a rank. */
 struct window {
     int to, used;
+    int64_t free_ns; /* the parts that one stands for have credit again */
 };
 
 struct machine {
@@ -76,11 +78,16 @@ static struct window *window_to(struct machine *m, int rank)
     return &m->window[m->nwindows++];
 }
 
-static void post(struct machine *m, int to, struct message *message, size_t bytes)
+/* window NULL: a note, which has a window of its own that it never fills. */
+static void post(struct machine *m, int to, struct message *message, size_t bytes, struct window *window)
 {
     struct rounds_sim *sim = m->sim;
     int64_t at = m->free_ns > sim->now ? m->free_ns : sim->now;
     size_t parts = bytes <= RONDO_ROUNDS_PART ? 1 : (bytes + RONDO_ROUNDS_PART - 1) / RONDO_ROUNDS_PART;
+    if (window) {
+        at = window->free_ns > at ? window->free_ns : at;
+        window->free_ns = at + (int64_t)(parts / RONDO_WIRE_WINDOW) * 2 * sim->config.latency_ns;
+    }
     size_t all = bytes + parts * (sizeof(struct rondo_wire_head) + 24);
     m->out.sent += parts;
     m->out.bytes += all;
@@ -108,12 +115,13 @@ static rondo_status op_send(void *arg, int rank, const struct rondo_rounds_part 
         return RONDO_IN_PROGRESS;
     }
     window->used++;
+    m->out.flows += part->at == 0;
     struct message *message = message_new(m, m->table ? part->n : 0);
     message->u.part = *part;
     if (m->table) {
         memcpy(message->data, m->table + part->where, part->n);
     }
-    post(m, rank, message, part->n);
+    post(m, rank, message, part->n, window);
     return RONDO_SUCCESS;
 }
 
@@ -148,7 +156,6 @@ static rondo_status op_receive(void *arg, int rank, const struct rondo_rounds_pa
     }
     m->sim->wrong |= message->u.part.round != part->round || message->u.part.at != part->at ||
                      message->u.part.bytes != part->bytes || message->u.part.n != part->n;
-    m->out.received++;
     if (m->table) {
         memcpy(m->table + part->where, message->data, part->n);
     }
@@ -162,10 +169,11 @@ static rondo_status op_say(void *arg, int rank, const struct rondo_rounds_note *
     struct machine *m = arg;
     struct message *message = message_new(m, 0);
     message->is_note = 1;
+    m->out.notes++;
     message->u.note = malloc(sizeof(*note));
     *message->u.note = *note;
     message->u.note->from = message->from;
-    post(m, rank, message, sizeof(*note));
+    post(m, rank, message, sizeof(*note), NULL);
     return RONDO_SUCCESS;
 }
 
@@ -231,6 +239,23 @@ static void end(struct machine *m, rondo_status status)
     }
 }
 
+static void begin_exchange(struct machine *m, int kind, size_t record)
+{
+    int n = m->sim->config.n, rank = m->rounds.place.rank, peer[2], npeers = 0;
+    if (kind == ROUNDS_SIM_RING) {
+        peer[npeers++] = (rank + 1) % n;
+        peer[npeers] = (rank + n - 1) % n;
+        npeers += n > 2;
+    } else {
+        peer[0] = rondo_shape_partner(n, rank, 0, kind - ROUNDS_SIM_SHAPE);
+        npeers = peer[0] >= 0;
+    }
+    m->rounds.part = RONDO_ROUNDS_PART;
+    if (rondo_rounds_exchange(&m->rounds, npeers, peer, record, m->sim->now) != RONDO_SUCCESS) {
+        abort();
+    }
+}
+
 static void begin_round(struct machine *m)
 {
     const struct rounds_sim_config *config = &m->sim->config;
@@ -242,7 +267,14 @@ static void begin_round(struct machine *m)
             m->table[(size_t)m->rounds.place.rank * record + i] = expected(m->rounds.place.rank, m->round, i);
         }
     }
-    rondo_rounds_allgather(&m->rounds, record, m->sim->now);
+    if (config->kind && config->kind[m->round] != ROUNDS_SIM_ALLGATHER) {
+        begin_exchange(m, config->kind[m->round], record);
+    } else {
+        size_t coarse = config->coarse ? record * (size_t)config->n / COARSE : 0;
+        m->rounds.part = config->part ? config->part : RONDO_ROUNDS_PART;
+        m->rounds.part = coarse > m->rounds.part ? coarse : m->rounds.part;
+        rondo_rounds_allgather(&m->rounds, record, m->sim->now);
+    }
 }
 
 static void check_table(struct machine *m)
@@ -359,9 +391,6 @@ struct rounds_sim *rounds_sim_new(const struct rounds_sim_config *config)
         m->out.named = -1;
         if (rondo_rounds_init(&m->rounds, rank, config->n, &ops, m) != RONDO_SUCCESS) {
             abort();
-        }
-        if (config->part) {
-            m->rounds.part = config->part;
         }
     }
     return sim;

@@ -4,8 +4,9 @@
  *
  * A message takes the latency, one more retransmission timeout where it is lost (messages keep their order,
  * as over TCP), and time to leave its sender, which sends one at a time. A pair of ranks has a window of
- * RONDO_WIRE_WINDOW parts. A rank that is alive acts at once when something comes or a time is reached; what
- * its own code takes is not counted in simulated time.
+ * RONDO_WIRE_WINDOW parts; where parts are larger than RONDO_ROUNDS_PART, to have fewer events, their time
+ * is that of as many parts as they stand for. A rank that is alive acts at once when something comes or a
+ * time is reached; what its own code takes is not counted in simulated time.
  */
 #ifndef RONDO_SIM_ROUNDS_SIM_H
 #define RONDO_SIM_ROUNDS_SIM_H
@@ -19,10 +20,15 @@ enum rounds_sim_fate {
     ROUNDS_SIM_STOPS   /* at dies_ns it becomes silent; its process lives */
 };
 
+/* What a round is. With ROUNDS_SIM_SHAPE + k it is step k of the broadcast of rank 0's graphs. */
+enum { ROUNDS_SIM_ALLGATHER, ROUNDS_SIM_RING, ROUNDS_SIM_SHAPE };
+
 struct rounds_sim_config {
     int n, nrounds;
     const size_t *record; /* bytes of each round's record */
+    const uint8_t *kind;  /* of each round; NULL: all are allgathers. Only those carry. */
     size_t part;          /* most bytes of a message; 0: RONDO_ROUNDS_PART */
+    int coarse;           /* move tables in 16 parts at most: for large groups */
     int64_t latency_ns, timeout_ns;
     double bytes_per_ns; /* 0: no limit */
     double loss;         /* probability */
@@ -42,9 +48,9 @@ struct rounds_sim_rank {
     rondo_status status; /* RONDO_IN_PROGRESS: it never came, or died */
     int64_t ended_ns;
     int nmissing, missing[ROUNDS_SIM_NAMES];
-    int named;            /* the rank that its error calls dead; -1: none */
-    uint64_t sent, bytes; /* messages of up to RONDO_ROUNDS_PART bytes, and their bytes with heads */
-    uint64_t received;
+    int named;             /* the rank that its error calls dead; -1: none */
+    uint64_t sent, bytes;  /* messages of up to RONDO_ROUNDS_PART bytes, and their bytes with heads */
+    uint64_t flows, notes; /* pieces of a round and notes that it sent */
 };
 
 struct rounds_sim;

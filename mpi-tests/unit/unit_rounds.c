@@ -1,5 +1,5 @@
-/* The rounds of creation as a state machine, in simulated time: trees of all sizes, and missing, dead, stopped
- * and late ranks at each position. */
+/* The rounds of creation as a state machine, in simulated time: trees of all sizes, and missing, dead,
+ * stopped and late ranks at each position. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

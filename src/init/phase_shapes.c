@@ -93,17 +93,6 @@ rondo_status rondo_init_list_shapes(struct rondo_init *init)
     return RONDO_SUCCESS;
 }
 
-/* @return the rank to exchange with in a step, -1: none. Ranks are counted from the owner. */
-static int partner(const struct rondo_init *init, int owner, int step)
-{
-    int n = init->ctx->job.nranks, at = (init->ctx->job.rank - owner + n) % n, bit = 1 << step, other;
-    if (at >= 2 * bit) {
-        return -1;
-    }
-    other = at < bit ? at + bit : at - bit;
-    return other < n ? (other + owner) % n : -1;
-}
-
 static int receives(const struct rondo_init *init, int owner, int step)
 {
     int n = init->ctx->job.nranks, at = (init->ctx->job.rank - owner + n) % n;
@@ -114,7 +103,8 @@ static int receives(const struct rondo_init *init, int owner, int step)
 static rondo_status start_step(struct rondo_init *init)
 {
     struct rondo_shape *shape = &init->shape[init->shape_at];
-    int peer = partner(init, shape->owner, init->shape_step);
+    int peer = rondo_shape_partner(init->ctx->job.nranks, init->ctx->job.rank, shape->owner,
+                                   init->shape_step);
     init->shape_peer[0] = peer;
     rondo_free(init->all);
     init->all = NULL;

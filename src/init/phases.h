@@ -154,6 +154,17 @@ uint32_t rondo_init_wanted_protos(const struct rondo_layout *layout, const struc
 const struct rondo_graph_note *rondo_init_graph_note(const struct rondo_init *init, int rank);
 
 /* phase_shapes.c */
+/** @return the rank with which one of n exchanges a shape in a step of its broadcast; -1: none. In step k the
+ * 2^k ranks that have it, counted from its owner, send it to as many others. */
+static inline int rondo_shape_partner(int n, int rank, int owner, int step)
+{
+    int at = (rank - owner + n) % n, bit = 1 << step, other;
+    if (at >= 2 * bit) {
+        return -1;
+    }
+    other = at < bit ? at + bit : at - bit;
+    return other < n ? (other + owner) % n : -1;
+}
 /** After round "graphs": list the distinct graphs and who owns them. */
 rondo_status rondo_init_list_shapes(struct rondo_init *init);
 void rondo_init_free_shapes(struct rondo_init *init);

@@ -69,6 +69,9 @@ rondo_status rondo_hub_create(int nranks, struct rondo_hub **hub);
 void rondo_hub_release(struct rondo_hub *hub);
 rondo_status rondo_bootstrap_threads(struct rondo_hub *hub, int rank, struct rondo_bootstrap **b);
 
+/** Get what the bootstrap of a child has sent so far: parts of records, and notes about failures. */
+void rondo_bootstrap_control_sent(const struct rondo_bootstrap *b, uint64_t *parts, uint64_t *notes);
+
 /** Create a child (split, shrink) over its parent's control plane, which must outlive the bootstrap. The
  * child's secret is derived from the parent's and the tag.
  * @param members  the parent's ranks, in the child's order; @param self  this rank's index in it

@@ -203,6 +203,13 @@ static rondo_status control_missing(struct rondo_bootstrap *b, int *ranks, int m
     return rondo_rounds_missing(&self_of(b)->rounds, rondo_now_ns(), ranks, max, n);
 }
 
+void rondo_bootstrap_control_sent(const struct rondo_bootstrap *b, uint64_t *parts, uint64_t *notes)
+{
+    const struct rondo_rounds *rounds = &((const struct control_bootstrap *)b)->rounds;
+    *parts = rounds->nparts;
+    *notes = rounds->nnotes;
+}
+
 static void control_close(struct rondo_bootstrap *b, int ok)
 {
     struct control_bootstrap *self = self_of(b);

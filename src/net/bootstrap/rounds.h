@@ -3,10 +3,10 @@
  * The owner gives the time with every call, and functions that carry messages; bootstrap_control.c drives it
  * over a control plane, the simulator of mpi-tests/sim over simulated time.
  *
- * An allgather runs over a tree (subtree.h). A rank waits for the pieces of its children and sends its subtree's
- * piece to its parent; rank 0 has the table then, and it comes down, each rank passing its parts on as they
- * arrive. A rank has at most RONDO_SUBTREE_ARITY + 1 neighbours, so it sends and receives O(1) pieces in a round,
- * whose bytes are the table's, in O(log n) steps. An exchange is between the peers alone.
+ * An allgather runs over a tree (subtree.h). A rank waits for the pieces of its children and sends its
+ * subtree's piece to its parent; rank 0 has the table then, and it comes down, each rank passing its parts
+ * on as they arrive. A rank has at most RONDO_SUBTREE_ARITY + 1 neighbours, so it sends and receives O(1)
+ * pieces in a round, whose bytes are the table's, in O(log n) steps. An exchange is between the peers alone.
  *
  * Failures. A rank that ends a round tells its neighbours why, and they pass it on. A neighbour that has died
  * is replaced by its own neighbours. So all ranks that have come learn of it in O(log n) steps.
@@ -17,19 +17,19 @@
  *   - A rank asks its parent (WHO). One that is asked answers at once (HERE), its test returns RONDO_TIMEOUT,
  *     and it asks its own parent. One that has not answered within STEP is silent, and the next one above is
  *     asked.
- *   - A rank asks its children (QUERY). One that answers (HERE) finds out what is missing below it and REPORTs
- *     that. One that does not within STEP is silent; if the round waits for it, it is missing, and its own
- *     children are asked in its place.
- *   - A rank leaves the ranks below it less time than it has itself (a QUERY says how much: GAP less a level),
- *     so that a report is there before the deadline of who waits for it.
+ *   - A rank asks its children (QUERY). One that answers (HERE) finds out what is missing below it and
+ *     REPORTs that. One that does not within STEP is silent; if the round waits for it, it is missing, and
+ *     its own children are asked in its place.
+ *   - A rank leaves the ranks below it less time than it has itself (a QUERY says how much: GAP less a
+ *     level), so that a report is there before the deadline of who waits for it.
  *   - Rank 0, or a rank above which all are silent, makes the LIST, and it goes down to all that answered.
  *
  * Named are: silent ranks that this round waits for (no piece of theirs has come, or they take none). Above
  * itself a rank names its parent at most: those further up may have ended in order. Whoever answers is never
- * named. At most RONDO_ROUNDS_NAMES are found, the lowest levels of the tree first. With one rank missing, all
- * ranks name exactly that one. If rank 0 and others are missing, ranks may name different ones of them.
+ * named. At most RONDO_ROUNDS_NAMES are found, the lowest levels of the tree first. With one rank missing,
+ * all ranks name exactly that one. If rank 0 and others are missing, ranks may name different ones of them.
  *
- * Memory: 150 bytes and two flows (32 bytes) for each neighbour or peer; after a deadline 1.8 KB. Not
+ * Memory: 200 bytes and two flows (32 bytes) for each neighbour or peer; after a deadline 2.3 KB. Not
  * thread-safe. Ranks are those of the group.
  */
 #ifndef RONDO_NET_BOOTSTRAP_ROUNDS_H

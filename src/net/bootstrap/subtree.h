@@ -1,8 +1,9 @@
 /*
  * A tree over ranks 0 .. n - 1 in which the ranks below a rank follow it without a gap: rank r and all below
  * it are r .. end - 1. So a subtree's records are one piece of the table, and ranks of a node, which mostly
- * have adjacent numbers, are mostly neighbours. A rank has at most RONDO_SUBTREE_ARITY children; the tree is at
- * most log2(n) deep, near log4(n). Nothing is stored: each rank computes the place of any rank in O(log n).
+ * have adjacent numbers, are mostly neighbours. A rank has at most RONDO_SUBTREE_ARITY children; the tree is
+ * at most log2(n) deep, near log4(n). Nothing is stored: each rank computes the place of any rank in O(log
+ * n).
  */
 #ifndef RONDO_NET_BOOTSTRAP_SUBTREE_H
 #define RONDO_NET_BOOTSTRAP_SUBTREE_H

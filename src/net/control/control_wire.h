@@ -20,13 +20,13 @@
  *            RONDO_MSG_BYTES                         <-->    message
  *
  * The first three are the handshake of net/auth.h. The connecting side holds its messages until the welcome
- * has come; the first one follows the proof at once. A process that leaves before it has read the proof says BYE
- * to whom it has welcomed, so that an end without BYE after the welcome is a death.
+ * has come; the first one follows the proof at once. A process that leaves before it has read the proof says
+ * BYE to whom it has welcomed, so that an end without BYE after the welcome is a death.
  *
  * The listener drops and counts a connection that does not begin with a hello, has a wrong proof, says
  * nothing for 5 s, or is one too many. Every field of a message is checked against the communicator's
- * tables: the sender's rank lives in the process at the other end, the epoch (derived from that communicator's
- * own secret) is right, lengths and ranks are in range.
+ * tables: the sender's rank lives in the process at the other end, the epoch (derived from that
+ * communicator's own secret) is right, lengths and ranks are in range.
  *
  * Messages (kind MSG, rondo_control_send). Each pair of ranks has a window of RONDO_WIRE_WINDOW messages for
  * each tag. The sender gets RONDO_IN_PROGRESS when it is used up; the receiver gives credit back, by tag, as
