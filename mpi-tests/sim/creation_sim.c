@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "init/engine.h"
-#include "net/peer.h"
+#include "net/peer_wire.h"
 
 struct fake {
     struct rondo_bootstrap base;
@@ -59,8 +59,9 @@ static rondo_status open_start(struct rondo_bootstrap *b)
     return RONDO_SUCCESS;
 }
 
-static void make_up_peer(struct rondo_peer *peer, int rank, int nlocal)
+static void make_up_peer(struct rondo_peer_wire *wire, const struct rondo_peer *mine, int rank, int nlocal)
 {
+    struct rondo_peer copy = *mine, *peer = &copy;
     int node = rank / nlocal;
     peer->rank = rank;
     peer->process_hash += (uint64_t)rank;
@@ -68,17 +69,22 @@ static void make_up_peer(struct rondo_peer *peer, int rank, int nlocal)
     if (node > 0) {
         snprintf(peer->host, sizeof(peer->host), "node%06d.cluster.example.org", node);
     }
+    rondo_peer_pack(wire, peer);
 }
 
 static rondo_status allgather_start(struct rondo_bootstrap *b, const void *mine, void *all, size_t bytes)
 {
     struct fake *fake = (struct fake *)b;
     double begin = cpu_ms();
+    struct rondo_peer peer = { .rank = 0 };
+    if (fake->result->rounds == 0 && !rondo_peer_unpack(&peer, mine)) {
+        return rondo_fail(RONDO_INTERNAL_ERROR, "the first record is no peer's");
+    }
     for (int rank = 0; rank < b->nranks; rank++) {
         uint8_t *record = (uint8_t *)all + (size_t)rank * bytes;
         memcpy(record, mine, bytes);
         if (fake->result->rounds == 0) {
-            make_up_peer((struct rondo_peer *)(void *)record, rank, fake->nlocal);
+            make_up_peer((struct rondo_peer_wire *)(void *)record, &peer, rank, fake->nlocal);
         }
     }
     fake->result->rounds++;

@@ -15,6 +15,7 @@
 #include "creation_sim.h"
 #include "death_sim.h"
 #include "init/phases.h"
+#include "net/peer_wire.h"
 #include "rounds_sim.h"
 
 struct options {
@@ -55,7 +56,7 @@ static int list_rounds(int nranks, size_t *record, uint8_t *kind)
 {
     int n = 0;
     record[n] = 24, kind[n++] = ROUNDS_SIM_ALLGATHER; /* colors */
-    record[n] = sizeof(struct rondo_peer), kind[n++] = ROUNDS_SIM_ALLGATHER;
+    record[n] = sizeof(struct rondo_peer_wire), kind[n++] = ROUNDS_SIM_ALLGATHER;
     record[n] = 256, kind[n++] = ROUNDS_SIM_ALLGATHER; /* graphs */
     for (int step = 0; 1 << step < nranks; step++) {
         record[n] = 2048, kind[n++] = (uint8_t)(ROUNDS_SIM_SHAPE + step);

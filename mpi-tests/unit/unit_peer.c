@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/param.h"
-#include "net/peer.h"
+#include "net/peer_wire.h"
 #include "says.h"
 
 static struct rondo_peer *peers_new(int n)
@@ -392,7 +392,144 @@ static void records_carry_no_error_text(void **state)
 {
     (void)state;
     assert_int_equal(sizeof(struct rondo_round_head), 8);
-    assert_true(sizeof(struct rondo_peer) < RONDO_ERROR_TEXT);
+    assert_int_equal(sizeof(struct rondo_peer_wire), 256);
+}
+
+/* ---- the record on the wire ---- */
+
+static struct rondo_peer random_peer(uint64_t seed)
+{
+    struct rondo_peer peer;
+    uint64_t random[4] = { 0 };
+    for (int i = 0; i < 4; i++) {
+        random[i] = rondo_hash(&i, sizeof i, seed);
+    }
+    assert_int_equal(rondo_peer_fill(&peer, (int)(random[0] >> 40), (int)(random[0] >> 33) | 1, NULL),
+                     RONDO_SUCCESS);
+    peer.device = random[1] & 1 ? (int)(random[1] >> 60) : -1;
+    peer.shares_gpu = random[1] >> 1 & 1;
+    peer.host_hash = random[2];
+    peer.memory = random[3] >> 20;
+    if (peer.device >= 0) {
+        memcpy(peer.gpu_uuid, random, sizeof peer.gpu_uuid);
+        snprintf(peer.bus_id, sizeof peer.bus_id, "00000000:%02x:00.0", (unsigned)(random[1] >> 8 & 255));
+        peer.gpu_capability = 90;
+    }
+    if (random[1] & 4) {
+        peer.id = (struct rondo_unique_id){ { random[0], random[1] }, -1, (uint32_t)random[2] };
+    }
+    if (random[1] & 8) {
+        peer.probe = (struct rondo_shm_name){ .mode = 3,
+                                              .pid = peer.pid,
+                                              .fd = 77,
+                                              .life = 5,
+                                              .inode = 123456,
+                                              .size = 4096,
+                                              .path = "@rondo-12345678-abcdef" };
+    }
+    memset(&peer.cores, 0, sizeof peer.cores);
+    for (int k = 0; k < (int)(random[3] & 3); k++) { /* some ranges */
+        int from = (int)(random[k] >> 30 & 511), n = 1 + (int)(random[k] >> 20 & 127);
+        for (int core = from; core < from + n; core++) {
+            peer.cores.bits[core / 64] |= UINT64_C(1) << (core % 64);
+        }
+    }
+    memset(peer.host, 0, sizeof peer.host);
+    memset(peer.host, 'a' + (int)(random[3] & 15), 1 + (random[2] & 31));
+    return peer;
+}
+
+static void a_packed_record_says_the_same(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 500; seed++) {
+        struct rondo_peer peer = random_peer(seed), again;
+        struct rondo_peer_wire wire;
+        assert_true(rondo_peer_pack(&wire, &peer));
+        assert_true(rondo_peer_unpack(&again, &wire));
+        assert_memory_equal(&again, &peer, sizeof peer);
+    }
+}
+
+static void set_core(struct rondo_cores *cores, int core)
+{
+    cores->bits[core / 64] |= UINT64_C(1) << (core % 64);
+}
+
+/* Every second of 256 cores, as with hyperthreads, and a long name. */
+static void a_usual_core_set_keeps_its_gaps(void **state)
+{
+    struct rondo_peer peer = random_peer(1), again;
+    struct rondo_peer_wire wire;
+    (void)state;
+    memset(&peer.cores, 0, sizeof peer.cores);
+    for (int core = 0; core < 256; core += 2) {
+        set_core(&peer.cores, core);
+    }
+    snprintf(peer.host, sizeof peer.host, "node0123456.rack17.cluster.example.org");
+    assert_true(rondo_peer_pack(&wire, &peer));
+    assert_true(rondo_peer_unpack(&again, &wire));
+    assert_memory_equal(&again, &peer, sizeof peer);
+}
+
+static void what_does_not_fit_is_cut_as_documented(void **state)
+{
+    struct rondo_peer peer = random_peer(1), again;
+    struct rondo_peer_wire wire;
+    (void)state;
+    for (uint64_t seed = 1; seed < 50; seed++) {
+        memset(&peer.cores, 0, sizeof peer.cores);
+        for (int core = 0; core < RONDO_MAX_CORES; core++) {
+            if (rondo_hash(&core, sizeof core, seed) & 1) {
+                set_core(&peer.cores, core);
+            }
+        }
+        memset(peer.host, 'h', sizeof peer.host - 1);
+        assert_true(rondo_peer_pack(&wire, &peer));
+        assert_true(rondo_peer_unpack(&again, &wire));
+        assert_true(strlen(again.host) >= 23 && strncmp(again.host, peer.host, strlen(again.host)) == 0);
+        for (int i = 0; i < RONDO_MAX_CORES / 64; i++) {
+            assert_int_equal(peer.cores.bits[i] & ~again.cores.bits[i], 0);
+        }
+        assert_int_equal(again.param_hash, peer.param_hash);
+    }
+}
+
+/* A record that was cut, or in which bytes were changed: refused, or read within its bounds. */
+static void records_that_peers_wrote_are_read_within_bounds(void **state)
+{
+    int refused = 0;
+    (void)state;
+    for (uint64_t seed = 1; seed <= 4000; seed++) {
+        struct rondo_peer peer = random_peer(seed % 40 + 1), again;
+        struct rondo_peer_wire wire;
+        assert_true(rondo_peer_pack(&wire, &peer));
+        for (int k = 0; k < 3; k++) {
+            uint64_t random = rondo_hash(&k, sizeof k, seed);
+            wire.bytes[8 + random % (sizeof wire.bytes - 8)] = (uint8_t)(random >> 32);
+        }
+        refused += !rondo_peer_unpack(&again, &wire);
+        assert_non_null(memchr(again.host, 0, sizeof again.host));
+        assert_non_null(memchr(again.probe.path, 0, sizeof again.probe.path));
+        assert_non_null(memchr(again.bus_id, 0, sizeof again.bus_id));
+    }
+    assert_true(refused > 100);
+}
+
+static void a_record_of_another_version_is_left_to_the_check(void **state)
+{
+    struct rondo_peer peer = random_peer(1), again[2];
+    struct rondo_peer_wire wire;
+    (void)state;
+    peer.rank = 0;
+    peer.nranks = 2;
+    assert_true(rondo_peer_pack(&wire, &peer));
+    assert_true(rondo_peer_unpack(&again[0], &wire));
+    peer.version++;
+    assert_true(rondo_peer_pack(&wire, &peer));
+    assert_true(rondo_peer_unpack(&again[1], &wire));
+    assert_int_equal(rondo_peers_check(again, 2), RONDO_INVALID_USAGE);
+    assert_says("runs Rondo");
 }
 
 int main(void)
@@ -415,6 +552,11 @@ int main(void)
         cmocka_unit_test(round_check_trusts_nothing_a_peer_wrote),
         cmocka_unit_test(a_long_sentence_is_cut_not_lost),
         cmocka_unit_test(records_carry_no_error_text),
+        cmocka_unit_test(a_packed_record_says_the_same),
+        cmocka_unit_test(a_usual_core_set_keeps_its_gaps),
+        cmocka_unit_test(what_does_not_fit_is_cut_as_documented),
+        cmocka_unit_test(records_that_peers_wrote_are_read_within_bounds),
+        cmocka_unit_test(a_record_of_another_version_is_left_to_the_check),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

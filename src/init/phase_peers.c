@@ -7,6 +7,7 @@
 #include "comm/backend.h"
 #include "init/launch_checks.h"
 #include "init/phases.h"
+#include "net/peer_wire.h"
 
 static rondo_status fill_peer(struct rondo_init *init, struct rondo_peer *mine)
 {
@@ -26,14 +27,24 @@ static rondo_status fill_peer(struct rondo_init *init, struct rondo_peer *mine)
 /* A split may have found the records already (phase_colors.c); then there is no round. */
 static int are_known(const struct rondo_init *init) { return init->ctx->wiring.peers != NULL; }
 
+static rondo_status pack_peer(struct rondo_init *init)
+{
+    struct rondo_peer mine = { .rank = init->ctx->job.rank };
+    RONDO_TRY(fill_peer(init, &mine));
+    return rondo_peer_pack(init->mine, &mine)
+               ? RONDO_SUCCESS
+               : rondo_fail(RONDO_INTERNAL_ERROR, "the record of rank %d does not fit %zu bytes", mine.rank,
+                            sizeof(struct rondo_peer_wire));
+}
+
 static rondo_status start_peers(struct rondo_init *init)
 {
     if (are_known(init)) {
         rondo_init_keep(init, rondo_fault("peers", init->ctx->job.rank, 0));
         return RONDO_SUCCESS;
     }
-    RONDO_TRY(rondo_init_new_round(init, sizeof(struct rondo_peer), init->ctx->job.nranks));
-    rondo_init_keep(init, fill_peer(init, init->mine));
+    RONDO_TRY(rondo_init_new_round(init, sizeof(struct rondo_peer_wire), init->ctx->job.nranks));
+    rondo_init_keep(init, pack_peer(init));
     return rondo_init_allgather(init);
 }
 
@@ -42,16 +53,38 @@ static rondo_status test_peers(struct rondo_init *init)
     return are_known(init) ? RONDO_SUCCESS : rondo_init_test_round(init);
 }
 
+/* All ranks have the same bytes, and find the same error. */
+static rondo_status unpack_records(const struct rondo_init *init, struct rondo_peer *peers)
+{
+    const struct rondo_peer_wire *wire = init->all;
+    for (int r = 0; r < init->ctx->job.nranks; r++) {
+        if (!rondo_peer_unpack(&peers[r], &wire[r])) {
+            return rondo_fail_quiet(RONDO_INTERNAL_ERROR,
+                                    "rank %d sent a record that cannot be read; do all ranks run the same "
+                                    "library?",
+                                    r);
+        }
+    }
+    return RONDO_SUCCESS;
+}
+
 static rondo_status take_records(struct rondo_init *init)
 {
     struct rondo_ctx *ctx = init->ctx;
-    const struct rondo_peer *all = init->all;
-    init->params_differ = rondo_peers_param_differs(all, ctx->job.nranks) >= 0;
-    if (!init->params_differ) {
-        RONDO_TRY(rondo_peers_check(all, ctx->job.nranks));
-    }
-    ctx->wiring.peers = init->all;
+    struct rondo_peer *peers;
+    RONDO_TRY(RONDO_NEW_ARRAY(peers, ctx->job.nranks, "the records of the ranks"));
+    rondo_status status = unpack_records(init, peers);
+    rondo_free(init->all);
     init->all = NULL;
+    init->params_differ = status == RONDO_SUCCESS && rondo_peers_param_differs(peers, ctx->job.nranks) >= 0;
+    if (status == RONDO_SUCCESS && !init->params_differ) {
+        status = rondo_peers_check(peers, ctx->job.nranks);
+    }
+    if (status != RONDO_SUCCESS) {
+        rondo_free(peers);
+        return status;
+    }
+    ctx->wiring.peers = peers;
     return RONDO_SUCCESS;
 }
 

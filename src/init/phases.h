@@ -21,7 +21,7 @@ enum { RONDO_MAX_PHASES = 14 };
  * bytes.
  *
  *     colors       24     split only, among the parent's ranks
- *     peers       472     not in a split of a communicator of one node and host memory, which has them
+ *     peers       256     not in a split of a communicator of one node and host memory, which has them
  *     params    8,200     only when ranks disagree on a parameter
  *     graphs      216     on one node, 256 on several; GPUs add backend->record_bytes
  *     shapes              no head; each distinct graph once to every rank, down a binomial tree

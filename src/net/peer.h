@@ -1,5 +1,5 @@
 /*
- * How ranks introduce themselves: the fixed record that each one sends in the first allgather, and the checks
+ * How ranks introduce themselves: the record that each one sends in the first allgather, and the checks
  * of all records. Also the heads of creation's records, by which all ranks report the same error.
  */
 #ifndef RONDO_NET_PEER_H
@@ -67,8 +67,8 @@ struct rondo_peer {
     struct rondo_shm_name probe; /* an empty segment: peers try whether they can open it */
     struct rondo_unique_id id;   /* set by rank 0 only; a child's has no nonce (net/bootstrap/bootstrap.h) */
 };
-/* Each rank receives and keeps the records of all ranks: 59 MiB at 131,072 ranks. */
-_Static_assert(sizeof(struct rondo_peer) == 472, "a peer's record holds only what must travel");
+/* Each rank keeps the records of all ranks: 59 MiB at 131,072 ranks. They travel packed (peer_wire.h). */
+_Static_assert(sizeof(struct rondo_peer) == 472, "a peer's record holds only what all ranks must know");
 _Static_assert(sizeof(struct rondo_round_head) == 8, "a head holds no text");
 
 /** Fill all fields. */
