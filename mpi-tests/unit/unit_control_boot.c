@@ -406,6 +406,38 @@ static void a_member_that_leaves_the_parent_too_early_is_named(void **state)
     world_close(&world);
 }
 
+static int are_neighbours(int a, int b, int n)
+{
+    return rondo_subtree_of(a, n).parent == b || rondo_subtree_of(b, n).parent == a;
+}
+
+/* The neighbours of a dead rank in the tree of a round do not come, because they know of the death already: the
+ * others find it themselves, and blame nobody else. */
+static void a_dead_member_is_named_although_its_neighbours_do_not_come(void **state)
+{
+    enum { N = WORLD_MAX, DEAD = N - 2 };
+    struct world world;
+    struct member member[N];
+    unsigned who = 0;
+    (void)state;
+    memset(member, 0, sizeof(member));
+    world_open(&world, N);
+    for (int i = 0; i < N; i++) {
+        atomic_store(&world.control[i]->watch[DEAD].state, RONDO_RANK_DEAD);
+        who |= i == DEAD || are_neighbours(i, DEAD, N) ? 0 : 1u << i;
+    }
+    assert_int_not_equal(who, 0);
+    start_members(&world, member, world.local_ranks, N, 3, who, gather_with_deadline);
+    join_members(member, N, who);
+    for (int i = 0; i < N; i++) {
+        if (who >> i & 1) {
+            assert_int_equal(member[i].status, RONDO_REMOTE_ERROR);
+            assert_non_null(strstr(member[i].text, "its member rank 6 "));
+        }
+    }
+    world_close(&world);
+}
+
 /* Ranks that see records of different sizes report an error: no wrong table, no endless wait. */
 static void different_record_sizes_are_an_error(void **state)
 {
@@ -440,6 +472,7 @@ int main(void)
         cmocka_unit_test(missing_ranks_out_of_range_are_ignored),
         cmocka_unit_test(a_member_that_gives_up_tells_the_others_why),
         cmocka_unit_test(a_member_that_leaves_the_parent_too_early_is_named),
+        cmocka_unit_test(a_dead_member_is_named_although_its_neighbours_do_not_come),
         cmocka_unit_test(different_record_sizes_are_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -23,6 +23,8 @@ _Static_assert(sizeof(struct fragment) == RONDO_MSG_BYTES &&
                    sizeof(struct rondo_rounds_note) <= RONDO_MSG_BYTES,
                "each fits a control message");
 
+enum { MOST_LOOKS = 1024 }; /* members looked at each time */
+
 struct control_bootstrap {
     struct rondo_bootstrap base;
     struct rondo_control *parent;
@@ -30,7 +32,9 @@ struct control_bootstrap {
     uint64_t data_tag, note_tag, secret[2];
     struct rondo_rounds rounds;
     struct rondo_node_rounds node; /* the rounds whose records lie in the parent's segment */
-    const uint8_t *from;           /* the round's memory: what is sent, and where records go */
+    int64_t looked_ns;             /* at the members */
+    int next_look;
+    const uint8_t *from; /* the round's memory: what is sent, and where records go */
     uint8_t *to;
 };
 
@@ -191,11 +195,33 @@ static rondo_status control_exchange_start(struct rondo_bootstrap *b, int n, con
     return rondo_rounds_exchange(&self->rounds, n, peer, bytes, rondo_now_ns());
 }
 
+/*
+ * The rounds look at their neighbours. But a dead member's neighbours may have been told of the death in another
+ * call, so that they never begin this creation: look at all members whose death is known here, some at a time.
+ */
+static rondo_status look_at_members(struct control_bootstrap *self, int64_t now)
+{
+    if (now - self->looked_ns < RONDO_ROUNDS_LOOK) {
+        return RONDO_IN_PROGRESS;
+    }
+    self->looked_ns = now;
+    for (int i = 0; i < MOST_LOOKS && i < self->base.nranks; i++) {
+        int member = self->next_look;
+        self->next_look = (member + 1) % self->base.nranks;
+        if (state_of(self, member) == RONDO_ROUNDS_LOST) {
+            return rondo_rounds_lose(&self->rounds, member);
+        }
+    }
+    return RONDO_IN_PROGRESS;
+}
+
 static rondo_status control_test(struct rondo_bootstrap *b)
 {
     struct control_bootstrap *self = self_of(b);
+    int64_t now = rondo_now_ns();
     rondo_node_round_write(&self->node, self->parent);
-    return rondo_rounds_test(&self->rounds, rondo_now_ns());
+    rondo_status status = rondo_rounds_test(&self->rounds, now);
+    return status == RONDO_IN_PROGRESS ? look_at_members(self, now) : status;
 }
 
 static rondo_status control_missing(struct rondo_bootstrap *b, int *ranks, int max, int *n)

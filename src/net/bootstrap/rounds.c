@@ -314,6 +314,13 @@ rondo_status rondo_rounds_test(struct rondo_rounds *r, int64_t now)
     return status;
 }
 
+rondo_status rondo_rounds_lose(struct rondo_rounds *r, int rank)
+{
+    rondo_status status = rondo_rounds_listen(r, r->looked_ns); /* a reason that was given says more */
+    r->ended = status == RONDO_SUCCESS ? r->ops->lost(r->arg, rank) : status;
+    return r->ended;
+}
+
 int64_t rondo_rounds_wake(const struct rondo_rounds *r)
 {
     if (r->late != NULL) {

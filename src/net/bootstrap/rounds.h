@@ -146,6 +146,8 @@ rondo_status rondo_rounds_missing(struct rondo_rounds *r, int64_t now, int *rank
 /** Tell the others that this rank ends the rounds, unless they know. text: why; the reason that another rank
  * gave is passed on instead. */
 void rondo_rounds_give_up(struct rondo_rounds *r, const char *text);
+/** The owner knows that a rank, any of the group, has died: end the round under way. @return as test */
+rondo_status rondo_rounds_lose(struct rondo_rounds *r, int rank);
 /** @return when test or missing has something to do, even if no message comes; INT64_MAX: never. */
 int64_t rondo_rounds_wake(const struct rondo_rounds *r);
 
