@@ -200,6 +200,8 @@ build=$(cd "${BUILD_DIR:-.}" && pwd)
 lab=$scripts/cluster-lab
 # shellcheck source=/dev/null
 . "$scripts/../mpi-tests/fault_common.sh"
+# shellcheck source=/dev/null
+. "$scripts/../mpi-tests/fault_network.sh"
 IFS='|' read -r _ layout outcome seconds parameters named < <(faults | grep "^$fault *|") ||
     { echo "unknown fault $fault"; exit 2; }
 read -r named <<<"$named"
