@@ -108,6 +108,12 @@ static size_t area_of(const struct rondo_ctx *ctx, int local, uint8_t **area)
     return room;
 }
 
+static rondo_status get_memory(struct rondo_calibrating *c)
+{
+    RONDO_TRY(RONDO_NEW_ARRAY(c->mine, BYTES, "the calibration's input"));
+    return RONDO_NEW_ARRAY(c->sum, BYTES, "the calibration's output");
+}
+
 /* ---- the kernel's copies ---- */
 
 static int uses_kernel(uint64_t step)
@@ -130,9 +136,8 @@ static int swap_sums(const struct rondo_init *init, int local, size_t bytes)
     int pid = ctx->wiring.peers[ctx->wiring.layout.local_ranks[1 - local]].pid;
     size_t half = bytes / 2, at = local == 0 ? 0 : half;
     uint64_t there = words_of(ctx, 1 - local)[ADDRESS_WORD] + at;
-    uint8_t *mine;
+    uint8_t *mine = init->calibrating.mine; /* ordinary memory, as the calls' */
     const void *srcs[2];
-    (void)area_of(ctx, local, &mine);
     srcs[local] = mine + at;
     srcs[1 - local] = init->calibrating.sum;
     if (carry(pid, 0, init->calibrating.sum, there, half) != (ssize_t)half) {
@@ -150,7 +155,7 @@ static size_t swapped_bytes(uint64_t step, size_t bytes)
 /* Local rank 1 swaps once local rank 0 does. */
 static void follow(const struct rondo_init *init, uint64_t step, size_t bytes)
 {
-    if (init->calibrating.sum != NULL && rondo_init_hears(words_of(init->ctx, 0) + GO_WORD, step + 1)) {
+    if (rondo_init_hears(words_of(init->ctx, 0) + GO_WORD, step + 1)) {
         (void)swap_sums(init, 1, swapped_bytes(step, bytes));
     }
     __atomic_store_n(words_of(init->ctx, 1) + GO_WORD, step + 1, __ATOMIC_RELEASE);
@@ -166,11 +171,18 @@ static int swap_together(const struct rondo_init *init, uint64_t step, size_t by
 
 /* ---- local rank 1 ---- */
 
+/* Write by loads and stores: string instructions may leave the lines elsewhere. */
+static void rewrite(uint8_t *at, size_t bytes)
+{
+    const void *srcs[2] = { at, at };
+    rondo_reduce_get(RONDO_FLOAT32, RONDO_REDUCE_SUM)(at, srcs, 2, bytes / sizeof(float));
+}
+
 /* Write the payload and read the output of local rank 0. */
-static void prepare(uint8_t *payload, const uint8_t *output, size_t bytes, uint64_t step)
+static void prepare(uint8_t *payload, const uint8_t *output, size_t bytes)
 {
     volatile uint8_t line;
-    memset(payload, (int)step & 0x3f, bytes);
+    rewrite(payload, bytes);
     for (size_t i = 0; i < bytes; i += RONDO_CACHE_LINE) {
         line = output[i];
     }
@@ -187,10 +199,8 @@ static rondo_status answer(struct rondo_init *init)
     uint8_t *payload, *output;
     size_t bytes = area_of(ctx, 1, &payload);
     (void)area_of(ctx, 0, &output);
-    mine[ADDRESS_WORD] = (uint64_t)(uintptr_t)payload;
-    if (c->sum == NULL) { /* without it the kernel's steps fail */
-        (void)RONDO_NEW_ARRAY(c->sum, BYTES, "the calibration's output");
-    }
+    RONDO_TRY(c->sum == NULL ? get_memory(c) : RONDO_SUCCESS);
+    mine[ADDRESS_WORD] = (uint64_t)(uintptr_t)c->mine;
     do {
         uint64_t heard = __atomic_load_n(other, __ATOMIC_ACQUIRE);
         if (heard == end_word) {
@@ -200,7 +210,8 @@ static rondo_status answer(struct rondo_init *init)
             return RONDO_SUCCESS;
         }
         if (heard == (uint64_t)c->step + 1) {
-            prepare(payload, output, bytes, heard);
+            prepare(payload, output, bytes);
+            rewrite(c->mine, bytes);
             __atomic_store_n(&mine[STEP_WORD], heard, __ATOMIC_RELEASE);
             if (uses_kernel(heard - 1)) {
                 follow(init, heard - 1, bytes);
@@ -251,7 +262,7 @@ static uint64_t timed(const struct rondo_init *init, enum step step, const uint8
 {
     int64_t begin;
     int works;
-    memset(init->calibrating.mine, 0, bytes); /* it is in this core's caches, as a caller's input */
+    rewrite(init->calibrating.mine, bytes); /* it is in this core's caches, as a caller's input */
     begin = rondo_now_ns();
     works = run_step(init, step, theirs, output, bytes);
     return works ? (uint64_t)(rondo_now_ns() - begin) : 0;
@@ -319,7 +330,7 @@ static rondo_status go_through(struct rondo_init *init)
     uint8_t *theirs, *output;
     size_t bytes = area_of(init->ctx, 0, &output);
     (void)area_of(init->ctx, 1, &theirs);
-    words_of(init->ctx, 0)[ADDRESS_WORD] = (uint64_t)(uintptr_t)output;
+    words_of(init->ctx, 0)[ADDRESS_WORD] = (uint64_t)(uintptr_t)c->mine;
     for (; c->step < NUM_STEPS * REPEATS && rondo_now_ns() - c->begin_ns < MOST_NS; c->step++) {
         __atomic_store_n(mine, (uint64_t)c->step + 1, __ATOMIC_RELEASE);
         if (!rondo_init_hears(other, (uint64_t)c->step + 1)) {
@@ -355,9 +366,7 @@ static int begins(struct rondo_init *init)
         return 0;
     }
     c->begin_ns = rondo_now_ns();
-    return bytes >= LEAST_BYTES && tries(ns) &&
-           RONDO_NEW_ARRAY(c->mine, BYTES, "the calibration's input") == RONDO_SUCCESS &&
-           RONDO_NEW_ARRAY(c->sum, BYTES, "the calibration's output") == RONDO_SUCCESS &&
+    return bytes >= LEAST_BYTES && tries(ns) && get_memory(c) == RONDO_SUCCESS &&
            RONDO_NEW_ARRAY(c->ns, NUM_STEPS * REPEATS, "the calibration's times") == RONDO_SUCCESS;
 }
 

@@ -54,7 +54,7 @@ struct rondo_calibrating {
     int begun;
     int step; /* local rank 0: the current one, -1: none; local rank 1: how many it has done */
     int64_t begin_ns;
-    uint8_t *mine, *sum;            /* local rank 0's input and result in ordinary memory */
+    uint8_t *mine, *sum;            /* this rank's input and result in ordinary memory */
     uint64_t *ns;                   /* times of all steps */
     struct rondo_calibration found; /* all zero: unknown */
 };

@@ -80,6 +80,7 @@ struct rondo_model {
     double cma_us, cma_bw;        /* where the kernel copies: a system call; the same bytes */
     double cma_past_bw;           /* the same, for bytes that bypass the caches */
     double apart_us;              /* what a byte of a sum that is not in place takes longer */
+    double copy_us;               /* what a byte of a local copy takes; 0: unknown */
     int32_t apart;                /* enum rondo_apart: how it is stored */
     int32_t calibrated;           /* 1: bandwidths were measured (tuner/calibration.h) */
     double ranks_per_core;        /* > 1: oversubscribed; every hop costs a switch of the scheduler */

@@ -88,7 +88,7 @@ static void choose_apart(struct rondo_model *m, const struct rondo_calibration *
 
 void rondo_model_calibrate(struct rondo_model *m, const struct rondo_calibration *c)
 {
-    double pair, change;
+    double pair, conns, change;
     if (!rondo_calibration_known(c) || !rondo_calibration_valid(c) || m->ranks_per_core > 1 ||
         m->pair_bw <= 0) {
         return;
@@ -96,11 +96,13 @@ void rondo_model_calibrate(struct rondo_model *m, const struct rondo_calibration
     /* A rank of two copies its data to its place and sums the other's: two passes over the bytes. */
     pair = 2e-3 / (us(c->copy) + us(c->sum));
     change = within(pair / m->pair_bw);
+    conns = within(2e-3 / (us(c->copy) + us(c->apart_stores)) /
+                   m->pair_bw); /* slots stay where they are read */
     m->pair_bw *= change;
     m->pair_past_bw *= change;
     m->mailbox_bw *= change;
     for (int p = 0; p < RONDO_NUM_PROTOS; p++) {
-        m->bw[p] *= change;
+        m->bw[p] *= conns;
     }
     /* Two-shot reads half of the other's buffer and writes half of a result there: both cross once. */
     m->direct_bw *= within(2e-3 / us(c->sum) / m->direct_bw);
@@ -110,6 +112,7 @@ void rondo_model_calibrate(struct rondo_model *m, const struct rondo_calibration
         m->cma_past_bw *= change;
         m->cma_us = c->kernel_call * 1e-3;
     }
+    m->copy_us = us(c->copy);
     choose_apart(m, c);
     m->calibrated = 1;
 }

@@ -416,6 +416,21 @@ static double apart_us(const struct rondo_layout *layout, enum rondo_coll coll, 
     return share * (double)bytes * layout->model.apart_us;
 }
 
+/* Predict what the kernel's copies take. Out of place they take no longer than in place and a local copy
+ * (measured), where that is known and stays inside the caches. */
+static double kernel_us(const struct rondo_layout *layout, enum rondo_algo algo, enum rondo_coll coll,
+                        size_t bytes, int in_place)
+{
+    const struct rondo_model *m = &layout->model;
+    double in = rondo_cma_cost_us(layout, algo, coll, bytes, 1), out;
+    if (in_place) {
+        return in;
+    }
+    out = rondo_cma_cost_us(layout, algo, coll, bytes, 0) + apart_us(layout, coll, bytes, 1);
+    in += (double)bytes * m->copy_us;
+    return m->copy_us > 0 && bytes < m->stream_bytes && in < out ? in : out;
+}
+
 enum rondo_kernel_copies rondo_select_kernel(const struct rondo_layout *layout, enum rondo_coll coll,
                                              size_t bytes, const struct rondo_selection *selection)
 {
@@ -430,11 +445,8 @@ enum rondo_kernel_copies rondo_select_kernel(const struct rondo_layout *layout, 
         layout = &fixed;
     }
     for (int in_place = 0; in_place < 2; in_place++) {
-        double kernel = rondo_cma_cost_us(layout, algo, coll, bytes, in_place),
-               other = selection->fallback.us;
-        kernel += in_place ? 0 : apart_us(layout, coll, bytes, 1);
-        other += in_place ? 0 : apart_us(layout, coll, bytes, 0);
-        faster[in_place] = kernel < other;
+        double other = selection->fallback.us + (in_place ? 0 : apart_us(layout, coll, bytes, 0));
+        faster[in_place] = kernel_us(layout, algo, coll, bytes, in_place) < other;
     }
     return when[faster[0]][faster[1]];
 }
