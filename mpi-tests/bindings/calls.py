@@ -71,6 +71,8 @@ def collectives(comm):
     out, into = bytearray([me] * n), bytearray(n)
     comm.all_to_allv(out, [1] * n, list(range(n)), into, [1] * n, list(range(n)))
     assert into == bytes(range(n))
+    comm.all_to_allv(into, None, None, into, [1] * n, range(n))  # in place
+    assert into == bytes([me] * n)
     comm.barrier()
     with rondo.group():
         comm.send(one, (me + 1) % n)

@@ -16,6 +16,7 @@ class Rondo(AutotoolsPackage, CudaPackage):
     variant("verbs", default=True, description="Build the device for InfiniBand and RoCE")
 
     depends_on("c", type="build")
+    depends_on("fortran", type="build")
     depends_on("autoconf", type="build")
     depends_on("automake", type="build")
     depends_on("libtool", type="build")
@@ -40,3 +41,4 @@ class Rondo(AutotoolsPackage, CudaPackage):
 
     def setup_run_environment(self, env):
         env.prepend_path("PATH", self.prefix.bin)
+        env.prepend_path("PYTHONPATH", self.prefix.share.rondo.python)

@@ -330,6 +330,8 @@ class Comm(_api.Calls):
             if counts not in spec["names"]:
                 continue
             many, at = values[counts], values[displs]
+            if many is None:
+                continue  # in place: as on the other side
             if at is None:
                 at = [sum(many[:i]) for i in range(len(many))]
             if len(many) != self.size or len(at) != self.size:
