@@ -252,6 +252,53 @@ static void expect_reduce_scatterv(const struct test_call *c, char *recv)
     test_values_result(c->values, c->first + displs[c->rank], c->many[c->rank], recv);
 }
 
+static struct test_extent extent_gatherv(const struct test_call *c)
+{
+    struct test_extent extent = extent_all_gatherv(c);
+    extent.recv = is_root(c) ? extent.recv : 0;
+    return extent;
+}
+
+/* Only the root has the counts of others. */
+static rondo_status run_gatherv(const struct test_call *c, const void *send, void *recv, rondo_comm *comm,
+                                rondo_stream stream)
+{
+    size_t displs[TEST_MAX_RANKS];
+    turned_displs(c, c->rank, displs);
+    return rondo_gatherv(send, c->many[c->rank], recv, is_root(c) ? c->many : NULL,
+                         is_root(c) ? displs : (const size_t *)-1, c->type, c->root, comm, stream);
+}
+
+static void expect_gatherv(const struct test_call *c, char *recv)
+{
+    if (is_root(c)) {
+        expect_all_gatherv(c, recv);
+    }
+}
+
+static struct test_extent extent_scatterv(const struct test_call *c)
+{
+    struct test_extent extent = extent_reduce_scatterv(c);
+    extent.send = is_root(c) ? extent.send : 0;
+    return extent;
+}
+
+static rondo_status run_scatterv(const struct test_call *c, const void *send, void *recv, rondo_comm *comm,
+                                 rondo_stream stream)
+{
+    size_t displs[TEST_MAX_RANKS];
+    turned_displs(c, c->rank, displs);
+    return rondo_scatterv(send, is_root(c) ? c->many : NULL, is_root(c) ? displs : NULL, recv,
+                          c->many[c->rank], c->type, c->root, comm, stream);
+}
+
+static void expect_scatterv(const struct test_call *c, char *recv)
+{
+    size_t displs[TEST_MAX_RANKS];
+    turned_displs(c, c->root, displs);
+    put_input(c, c->root, displs[c->rank], c->many[c->rank], recv, 0);
+}
+
 /* Compute what a rank sends to, or receives from, every rank, and the offsets. */
 static size_t row_displs(const struct test_call *c, int rank, int sends, size_t *counts, size_t *displs)
 {
@@ -310,6 +357,8 @@ const struct test_coll test_colls[] = {
     ROW(all_gatherv, 0, 0, 1, TEST_INPLACE, extent_all_gatherv),
     ROW(reduce_scatterv, 1, 0, 1, TEST_INPLACE, extent_reduce_scatterv),
     ROW(all_to_allv, 0, 0, 1, TEST_INPLACE, extent_all_to_allv),
+    ROW(gatherv, 0, 1, 1, TEST_INPLACE_AT_ROOT, extent_gatherv),
+    ROW(scatterv, 0, 1, 1, TEST_INPLACE_AT_ROOT, extent_scatterv),
 };
 const int test_num_colls = (int)TEST_ARRAY_LEN(test_colls);
 

@@ -59,6 +59,12 @@ static void null_pointers_are_refused(void)
     REFUSED(rondo_all_gatherv(x, x, counts, NULL, RONDO_FLOAT32, fresh, NULL), "displ");
     REFUSED(rondo_reduce_scatterv(x, x, NULL, displs, RONDO_FLOAT32, RONDO_SUM, fresh, NULL), "count");
     REFUSED(rondo_all_to_allv(x, NULL, displs, x, counts, displs, RONDO_FLOAT32, fresh, NULL), "count");
+    if (test.rank == 0) {
+        REFUSED(rondo_gatherv(x, 1, x, NULL, displs, RONDO_FLOAT32, 0, fresh, NULL), "counts");
+        REFUSED(rondo_gatherv(x, counts[0] + 1, x, counts, displs, RONDO_FLOAT32, 0, fresh, NULL),
+                "own count");
+        REFUSED(rondo_scatterv(x, counts, NULL, x, 1, RONDO_FLOAT32, 0, fresh, NULL), "displacements");
+    }
     REFUSED(rondo_op_create_premul_sum(NULL, x, RONDO_FLOAT32, fresh), "op");
     REFUSED(rondo_op_create_premul_sum(&op, NULL, RONDO_FLOAT32, fresh), "scalar");
     REFUSED(rondo_comm_split(fresh, 0, 0, NULL, NULL), "NULL");

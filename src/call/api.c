@@ -101,8 +101,10 @@ unsigned rondo_task_needs(const struct rondo_task *t, size_t sent, size_t receiv
     int root = t->ctx->job.rank == t->root;
     switch ((enum rondo_coll)t->coll) {
     case RONDO_COLL_REDUCE:
+    case RONDO_COLL_GATHERV:
     case RONDO_COLL_GATHER: return root ? both : both & 1;
     case RONDO_COLL_BROADCAST:
+    case RONDO_COLL_SCATTERV:
     case RONDO_COLL_SCATTER: return root ? both : both & 2;
     case RONDO_COLL_SEND: return both & 1;
     case RONDO_COLL_RECV: return both & 2;
@@ -162,6 +164,18 @@ static rondo_status check_size(const struct rondo_task *t, size_t *sent, size_t 
         *received = gathers ? total : t->counts[t->ctx->job.rank];
         return RONDO_SUCCESS;
     }
+    if (rondo_task_has_own_counts(t) && t->ctx->job.rank == t->root) {
+        RONDO_TRY(check_arrays(t, t->counts, t->displs, "block", &total));
+        if (t->count != t->counts[t->root]) {
+            return rondo_fail(RONDO_INVALID_ARGUMENT,
+                              "rondo_%s on rank %d: its own count is %zu, and counts[%d], of the same block, "
+                              "is %zu: pass the same count twice",
+                              call_name(t), t->root, t->count, t->root, t->counts[t->root]);
+        }
+        *sent = t->coll == RONDO_COLL_GATHERV ? t->count : total;
+        *received = t->coll == RONDO_COLL_GATHERV ? total : t->count;
+        return RONDO_SUCCESS;
+    }
     if (RONDO_UNLIKELY(t->count > UINT32_MAX &&
                        t->count > PTRDIFF_MAX / elem /
                                       (size_t)t->ctx->job.nranks)) { /* common calls need no division */
@@ -195,6 +209,9 @@ static rondo_status check(struct rondo_task *t)
     if (RONDO_UNLIKELY(t->root < 0 || t->root >= t->ctx->job.nranks)) {
         return bad(t, t->coll == RONDO_COLL_SEND || t->coll == RONDO_COLL_RECV ? "the peer" : "the root",
                    t->root, "a rank of the communicator is from 0 to its size less 1");
+    }
+    if (rondo_task_has_own_counts(t) && t->ctx->job.rank != t->root) {
+        t->counts = t->displs = NULL; /* whatever the caller passed */
     }
     RONDO_TRY(check_size(t, &sent, &received));
     needed = rondo_task_needs(t, sent, received);
@@ -314,6 +331,24 @@ rondo_status rondo_scatter(const void *send, void *recv, size_t count, rondo_dty
 {
     struct rondo_task t = TASK(SCATTER, .send = send, .recv = recv, .count = count, .root = root);
     return submit(&t, comm, "rondo_scatter");
+}
+
+rondo_status rondo_gatherv(const void *send, size_t sendcount, void *recv, const size_t *counts,
+                           const size_t *displs, rondo_dtype type, int root, rondo_comm *comm,
+                           rondo_stream stream)
+{
+    struct rondo_task t = TASK(GATHERV, .send = send, .recv = recv, .count = sendcount, .counts = counts,
+                               .displs = displs, .root = root);
+    return submit(&t, comm, "rondo_gatherv");
+}
+
+rondo_status rondo_scatterv(const void *send, const size_t *counts, const size_t *displs, void *recv,
+                            size_t recvcount, rondo_dtype type, int root, rondo_comm *comm,
+                            rondo_stream stream)
+{
+    struct rondo_task t = TASK(SCATTERV, .send = send, .recv = recv, .count = recvcount, .counts = counts,
+                               .displs = displs, .root = root);
+    return submit(&t, comm, "rondo_scatterv");
 }
 
 rondo_status rondo_all_gatherv(const void *send, void *recv, const size_t *counts, const size_t *displs,

@@ -25,9 +25,11 @@ static enum blocks blocks_of(const struct rondo_task *t)
     switch ((enum rondo_coll)t->coll) {
     case RONDO_COLL_ALL_GATHER:
     case RONDO_COLL_ALL_GATHERV:
+    case RONDO_COLL_GATHERV:
     case RONDO_COLL_GATHER: return RECV_BLOCKS;
     case RONDO_COLL_REDUCE_SCATTER:
     case RONDO_COLL_REDUCE_SCATTERV:
+    case RONDO_COLL_SCATTERV:
     case RONDO_COLL_SCATTER: return SEND_BLOCKS;
     case RONDO_COLL_ALL_TO_ALL:
     case RONDO_COLL_ALL_TO_ALLV: return BOTH_BLOCKS;
@@ -144,8 +146,8 @@ static rondo_status check_blocks(const struct rondo_task *t)
     size_t own = t->coll == RONDO_COLL_ALL_TO_ALLV ? 0 : bytes_of(t, t->displs[t->ctx->job.rank]), n;
     struct block *block;
     int overlap, swaps = rondo_task_swaps_blocks(t);
-    if ((t->coll == RONDO_COLL_ALL_GATHERV && (uintptr_t)t->send == (uintptr_t)t->recv + own) ||
-        (t->coll == RONDO_COLL_REDUCE_SCATTERV && (uintptr_t)t->recv == (uintptr_t)t->send + own)) {
+    if ((blocks_of(t) == RECV_BLOCKS && (uintptr_t)t->send == (uintptr_t)t->recv + own) ||
+        (blocks_of(t) == SEND_BLOCKS && (uintptr_t)t->recv == (uintptr_t)t->send + own)) {
         return RONDO_SUCCESS;
     }
     RONDO_TRY(RONDO_NEW_ARRAY(block, 2 * t->ctx->job.nranks, "the blocks of a call"));

@@ -21,9 +21,10 @@ uint64_t rondo_task_hash(const struct rondo_task *t)
     uint64_t op = t->op >= RONDO_NUM_OPS ? PREMUL_OP : t->op;
     uint64_t h = rondo_mix(
         rondo_mix((uint64_t)t->coll << 48 | (uint64_t)t->dtype << 40 | op << 32 | (uint32_t)t->root,
-                  t->count),
+                  rondo_task_has_own_counts(t) ? 0 : t->count),
         0x5bd1e995);
-    if (RONDO_UNLIKELY(t->counts != NULL && t->coll != RONDO_COLL_ALL_TO_ALLV)) {
+    if (RONDO_UNLIKELY(t->counts != NULL && !rondo_task_has_own_counts(t) &&
+                       t->coll != RONDO_COLL_ALL_TO_ALLV)) {
         h = rondo_hash(t->counts, sizeof(size_t) * (size_t)t->ctx->job.nranks, h);
     }
     return h;
@@ -38,7 +39,7 @@ static void note_call(struct rondo_plan *plan, const struct rondo_task *t, uint3
     }
     if (ctx->wiring.control != NULL) {
         size_t count = t->count;
-        if (t->counts != NULL) {
+        if (t->counts != NULL && !rondo_task_has_own_counts(t)) {
             count = rondo_task_bytes(t) / rondo_dtype_size((rondo_dtype)t->dtype);
             rondo_control_counts_put(ctx->wiring.control, ctx->calls.seq,
                                      t->send_counts != NULL ? t->send_counts : t->counts);
@@ -590,7 +591,7 @@ static rondo_status copy_arrays(struct rondo_plan *plan, struct rondo_task *t)
 {
     size_t n = (size_t)plan->ctx->job.nranks * sizeof(size_t);
     void *copy;
-    if (t->counts == NULL || t->coll == RONDO_COLL_ALL_TO_ALLV) {
+    if (t->counts == NULL || t->coll == RONDO_COLL_ALL_TO_ALLV || rondo_task_has_own_counts(t)) {
         return RONDO_SUCCESS;
     }
     RONDO_TRY(rondo_plan_temp(plan, 2 * n, &copy));
@@ -618,6 +619,8 @@ rondo_status rondo_plan_add(struct rondo_plan *plan, const struct rondo_task *ta
     case RONDO_COLL_ALL_TO_ALL:
     case RONDO_COLL_ALL_TO_ALLV: note_call(plan, &t, word); return add_all_to_all(plan, &t, word);
     case RONDO_COLL_GATHER:
+    case RONDO_COLL_GATHERV:
+    case RONDO_COLL_SCATTERV:
     case RONDO_COLL_SCATTER: note_call(plan, &t, word); return rondo_plan_add_rooted(plan, &t);
     default: return add_collective(plan, &t, word);
     }

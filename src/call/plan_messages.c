@@ -106,21 +106,24 @@ rondo_status rondo_plan_add_message(struct rondo_plan *plan, const struct rondo_
 rondo_status rondo_plan_add_rooted(struct rondo_plan *plan, const struct rondo_task *t)
 {
     struct rondo_ctx *ctx = plan->ctx;
-    size_t block = t->count * rondo_dtype_size((rondo_dtype)t->dtype);
-    int gather = t->coll == RONDO_COLL_GATHER;
+    size_t elem = rondo_dtype_size((rondo_dtype)t->dtype);
+    int gather = t->coll == RONDO_COLL_GATHER || t->coll == RONDO_COLL_GATHERV;
+    char *own;
     if (ctx->job.rank != t->root) {
         return rondo_plan_add_message(plan, t, gather, t->root, t->send, t->recv, t->count);
     }
     for (int d = 1; d < ctx->job.nranks; d++) {
         int peer = (ctx->job.rank + d) % ctx->job.nranks;
-        const char *from = gather ? NULL : (const char *)t->send + (size_t)peer * block;
-        char *to = gather ? (char *)t->recv + (size_t)peer * block : NULL;
-        RONDO_TRY(rondo_plan_add_message(plan, t, !gather, peer, from, to, t->count));
+        size_t at = (t->counts != NULL ? t->displs[peer] : (size_t)peer * t->count) * elem;
+        const char *from = gather ? NULL : (const char *)t->send + at;
+        char *to = gather ? (char *)t->recv + at : NULL;
+        RONDO_TRY(rondo_plan_add_message(plan, t, !gather, peer, from, to,
+                                         t->counts != NULL ? t->counts[peer] : t->count));
     }
-    return gather
-               ? rondo_plan_add_local(plan, t, t->send, (char *)t->recv + (size_t)t->root * block, t->count)
-               : rondo_plan_add_local(plan, t, (const char *)t->send + (size_t)t->root * block, t->recv,
-                                      t->count);
+    own = (char *)(gather ? t->recv : (void *)t->send) +
+          (t->counts != NULL ? t->displs[t->root] : (size_t)t->root * t->count) * elem;
+    return gather ? rondo_plan_add_local(plan, t, t->send, own, t->count)
+                  : rondo_plan_add_local(plan, t, own, t->recv, t->count);
 }
 
 static rondo_status no_partner(const struct rondo_task *t)

@@ -11,7 +11,7 @@ struct rondo_task {
     const void *send;
     void *recv;
     size_t count;
-    const size_t *counts, *displs;           /* v-forms; all_to_allv: what is received */
+    const size_t *counts, *displs; /* v-forms; all_to_allv: what is received; gatherv, scatterv: the root's */
     const size_t *send_counts, *send_displs; /* all_to_allv */
     rondo_op op;
     int32_t root;  /* or peer */
@@ -24,6 +24,11 @@ struct rondo_task {
     size_t *owned;     /* in a group: copies that counts and displs point to, freed at its end */
 };
 
+/** Has only the root counts per rank? Then ranks cannot compare them. */
+static inline int rondo_task_has_own_counts(const struct rondo_task *task)
+{
+    return task->coll == RONDO_COLL_GATHERV || task->coll == RONDO_COLL_SCATTERV;
+}
 /** Which buffers a call needs on this rank: bit 0 send, bit 1 recv. sent, received: elements in all of its
  * parts. (api.c) */
 unsigned rondo_task_needs(const struct rondo_task *task, size_t sent, size_t received);
