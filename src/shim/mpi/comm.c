@@ -1,8 +1,9 @@
 /* Communicators: their state, Rondo's communicator beside them, and their end. */
-#include <dlfcn.h>
 #include <link.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -305,4 +306,40 @@ void shim_comm_make(struct shim_comm *c)
     }
     __atomic_add_fetch(&process.nlive, 1, __ATOMIC_RELAXED);
     c->cells = cells;
+}
+
+/* ---- a wrong pairing ---- */
+
+#ifdef OPEN_MPI
+static const char own_name[] = "librondo_pmpi_openmpi.so", own_mpi[] = "Open MPI";
+static const char *const other_files[] = { "libmpi.so.12", "libmpich.so.12" };
+#else
+static const char own_name[] = "librondo_pmpi_mpich.so", own_mpi[] = "MPICH";
+static const char *const other_files[] = { "libmpi.so.40" };
+#endif
+
+static int is_other_mpi(struct dl_phdr_info *info, size_t bytes, void *arg)
+{
+    const char *slash = strrchr(info->dlpi_name, '/');
+    (void)bytes;
+    for (size_t i = 0; i < RONDO_COUNTOF(other_files); i++) {
+        if (slash != NULL && strncmp(slash + 1, other_files[i], strlen(other_files[i])) == 0) {
+            *(const char **)arg = info->dlpi_name;
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Preloaded by name into a program of another MPI, whose handles mean something else. (librondo_pmpi.so finds
+ * the right library itself.) */
+static __attribute__((constructor)) void pairing_check(void)
+{
+    const char *preloaded = getenv("LD_PRELOAD"), *other = NULL;
+    if (preloaded != NULL && strstr(preloaded, own_name) != NULL &&
+        dl_iterate_phdr(is_other_mpi, &other) != 0) {
+        fprintf(stderr, "%s is for programs of %s, but this one uses %s: preload librondo_pmpi.so instead\n",
+                own_name, own_mpi, other);
+        _exit(1);
+    }
 }

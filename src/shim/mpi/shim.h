@@ -75,7 +75,7 @@ int shim_op_find(MPI_Op op, const struct shim_type *type);
 
 /* ---- communicators (comm.c) ---- */
 
-enum { SHIM_NCLASSES = 32, SHIM_SAMPLES = 7 };
+enum { SHIM_NCLASSES = 32, SHIM_SAMPLES = 15 };
 
 /* Times in a measuring round, in ns. */
 struct shim_trial {
