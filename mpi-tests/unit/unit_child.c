@@ -471,7 +471,9 @@ static void create_then_fail(struct fake_rank *r)
 
 static void a_failed_split_leaves_the_parent_usable(void **state)
 {
-    static const char *const phases[] = { "open", "peers", "graphs", "connections", "ready", "hello" };
+    static const char *const phases[] = {
+        "open", "peers", "graphs", "shapes", "connections", "ready", "hello"
+    };
     (void)state;
     needs_faults();
     for (size_t p = 0; p < RONDO_COUNTOF(phases); p++) {

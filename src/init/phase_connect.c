@@ -39,7 +39,7 @@ static rondo_status prepare_connections(struct rondo_init *init)
     struct rondo_control_config config;
     RONDO_TRY(rondo_fault("connections", ctx->job.rank, 0));
     if (ctx->wiring.control == NULL) {
-        rondo_init_control_config(ctx, &config);
+        rondo_init_control_config(init, &config);
         RONDO_TRY(rondo_control_attach(&ctx->wiring.control, &config, &init->segment));
     }
     ctx->wiring.net.control = ctx->wiring.control;
@@ -62,6 +62,11 @@ static rondo_status start_connections(struct rondo_init *init)
     if (init->local == RONDO_SUCCESS) {
         rondo_init_keep(init, prepare_connections(init));
     }
+    if (init->near) {
+        rondo_shm_tell(&ctx->wiring.net, connects_of(init->mine),
+                       init->local == RONDO_SUCCESS ? ctx->wiring.nlinks : -1);
+        return RONDO_SUCCESS;
+    }
     if (ctx->job.nranks <= ALLGATHER_RANKS) {
         return rondo_init_allgather(init);
     }
@@ -82,7 +87,7 @@ static rondo_status start_connections(struct rondo_init *init)
 
 static rondo_status test_connections(struct rondo_init *init)
 {
-    return init->ctx->job.nranks == 1 ? RONDO_SUCCESS : rondo_init_test_round(init);
+    return init->ctx->job.nranks == 1 || init->near ? RONDO_SUCCESS : rondo_init_test_round(init);
 }
 
 /* A neighbour that failed sent no connections. It reports its error itself, in the next round. */
@@ -102,6 +107,30 @@ static rondo_status finish_connections(struct rondo_init *init)
     return RONDO_SUCCESS;
 }
 
+/* Read the links of all other ranks: who has told them has also attached to the control plane. */
+static rondo_status hear_near(struct rondo_init *init, int *pending)
+{
+    struct rondo_ctx *ctx = init->ctx;
+    int most = rondo_links_max(&ctx->wiring.layout, ctx->wiring.layout.nchannels);
+    *pending = -1;
+    for (int r = 0; init->near && r < ctx->job.nranks; r++) {
+        struct rondo_round_head *head = rondo_init_record(init, r);
+        rondo_status status;
+        if (r == ctx->job.rank || head->magic == RONDO_PEER_MAGIC) {
+            continue;
+        }
+        status = rondo_shm_hear(&ctx->wiring.net, r, ctx->wiring.layout.protos, connects_of(head), most);
+        if (status == RONDO_IN_PROGRESS) {
+            *pending = *pending < 0 ? r : *pending;
+        } else {
+            init->heard |= status == RONDO_REMOTE_ERROR;
+            RONDO_TRY(status);
+            head->magic = RONDO_PEER_MAGIC;
+        }
+    }
+    return *pending < 0 ? RONDO_SUCCESS : RONDO_IN_PROGRESS;
+}
+
 /* The next round reports errors. A rank that fails closes its connections, so that its peers do not wait. */
 static rondo_status test_connect(struct rondo_init *init)
 {
@@ -110,6 +139,9 @@ static rondo_status test_connect(struct rondo_init *init)
     rondo_status status = init->local;
     if (ctx->job.nranks == 1) {
         return RONDO_SUCCESS;
+    }
+    if (status == RONDO_SUCCESS) {
+        status = hear_near(init, &pending);
     }
     if (status == RONDO_SUCCESS) {
         status = rondo_links_connect(ctx, records_of, init, &pending);

@@ -18,6 +18,8 @@
 #include "net/netdev.h"
 #include "tuner/tune_file.h"
 
+enum { NEAR_RANKS = 64 }; /* every rank maps the memory of all others */
+
 struct graph_record {
     struct rondo_round_head head;
     int32_t nchannels;
@@ -125,8 +127,9 @@ static void fill_net(struct rondo_ctx *ctx)
     net->name = ctx->job.name;
 }
 
-void rondo_init_control_config(const struct rondo_ctx *ctx, struct rondo_control_config *config)
+void rondo_init_control_config(const struct rondo_init *init, struct rondo_control_config *config)
 {
+    const struct rondo_ctx *ctx = init->ctx;
     memset(config, 0, sizeof(*config));
     config->rank = ctx->job.rank;
     config->nranks = ctx->job.nranks;
@@ -137,6 +140,7 @@ void rondo_init_control_config(const struct rondo_ctx *ctx, struct rondo_control
     config->nnodes = ctx->wiring.layout.nnodes;
     config->node_of = ctx->wiring.layout.node_of;
     config->comm_hash = ctx->job.hash;
+    config->extra = init->extra;
     config->mailbox_capacity = ctx->backend->mailbox_capacity(ctx);
     config->shm_mode = ctx->wiring.net.shm_mode;
     config->pinned = ctx->backend->is_gpu;
@@ -198,11 +202,15 @@ static rondo_status prepare_graphs(struct rondo_init *init, struct graph_record 
     mine->arena = ctx->wiring.net.arena;
     ctx->backend->fill_record(ctx, backend_part(ctx, mine));
     if (ctx->wiring.layout.local_rank == 0) {
-        rondo_init_control_config(ctx, &config);
-        RONDO_TRY(rondo_control_create(&ctx->wiring.control, &config, &mine->segment));
         RONDO_TRY(rondo_node_graphs(&ctx->wiring.layout, ctx->wiring.peers, &init->graph_bytes,
                                     &init->graph_nbytes,
                                     ctx->backend->record_modes(backend_part(ctx, mine))));
+        init->extra = init->inherits ? init->graph_nbytes : 0;
+        rondo_init_control_config(init, &config);
+        RONDO_TRY(rondo_control_create(&ctx->wiring.control, &config, &mine->segment));
+        if (init->extra > 0) {
+            memcpy(rondo_control_extra(ctx->wiring.control), init->graph_bytes, init->extra);
+        }
         mine->note.hash = rondo_graphs_hash(init->graph_bytes, init->graph_nbytes);
         mine->note.nbytes = (uint32_t)init->graph_nbytes;
         mine->note.machine = rondo_node_machine_hash();
@@ -300,6 +308,21 @@ static void use_known_handover(struct rondo_init *init)
     }
 }
 
+/* Nothing is left to measure, and all can read what others write into new memory: links need no round, and no
+ * slot to pass through them. All ranks compute the same value. */
+static int is_near(const struct rondo_init *init)
+{
+    const struct rondo_ctx *ctx = init->ctx;
+    int near = init->inherits && ctx->job.nranks > 1 && ctx->job.nranks <= NEAR_RANKS &&
+               !rondo_params()->shm_disable &&
+               (init->handover.known || ctx->wiring.layout.model.ranks_per_core > 1);
+    for (int r = 0; near && r < ctx->job.nranks; r++) {
+        const struct graph_record *record = rondo_init_record(init, r);
+        near = record->arena.mode == RONDO_SHM_MODE_MEMFD;
+    }
+    return near;
+}
+
 static rondo_status finish_graphs(struct rondo_init *init)
 {
     struct rondo_ctx *ctx = init->ctx;
@@ -324,6 +347,8 @@ static rondo_status finish_graphs(struct rondo_init *init)
     }
     RONDO_TRY(finish_tune(init));
     use_known_handover(init);
+    init->extra = init->inherits ? rondo_init_graph_note(init, ctx->wiring.layout.local_ranks[0])->nbytes : 0;
+    init->near = is_near(init);
     RONDO_TRY(
         rondo_layout_channels(&ctx->wiring.layout, nchannels, (int)rondo_params()->min_nchannels, protos));
     return ctx->job.nranks > 1 ? rondo_init_list_shapes(init) : RONDO_SUCCESS;

@@ -7,7 +7,9 @@
 
 static rondo_status start_hello(struct rondo_init *init)
 {
-    rondo_init_keep_and_tell(init, rondo_fault("hello", init->ctx->job.rank, 0));
+    if (!init->near) {
+        rondo_init_keep_and_tell(init, rondo_fault("hello", init->ctx->job.rank, 0));
+    }
     return RONDO_SUCCESS;
 }
 
@@ -27,7 +29,7 @@ static rondo_status test_hello(struct rondo_init *init)
     struct rondo_ctx *ctx = init->ctx;
     int silent = -1;
     rondo_status status;
-    if (ctx->job.nranks == 1 || init->local != RONDO_SUCCESS) {
+    if (ctx->job.nranks == 1 || init->near || init->local != RONDO_SUCCESS) {
         return RONDO_SUCCESS;
     }
     status = rondo_link_hello(init->hello, ctx->wiring.nlinks, &silent);

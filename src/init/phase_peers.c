@@ -91,8 +91,8 @@ static rondo_status take_records(struct rondo_init *init)
 static rondo_status finish_peers(struct rondo_init *init)
 {
     struct rondo_ctx *ctx = init->ctx;
-    int inherited = are_known(init);
-    if (!inherited) {
+    init->inherits = are_known(init);
+    if (!init->inherits) {
         RONDO_TRY(take_records(init));
     }
     if (init->bootstrap->secret != NULL) {
@@ -100,8 +100,8 @@ static rondo_status finish_peers(struct rondo_init *init)
     }
     ctx->job.id = ctx->wiring.peers[0].id;
     /* An inherited id has no secret to hide. */
-    ctx->job.hash = inherited ? rondo_hash(&ctx->job.id, sizeof(ctx->job.id), 1)
-                              : rondo_unique_id_hash(&ctx->job.id);
+    ctx->job.hash = init->inherits ? rondo_hash(&ctx->job.id, sizeof(ctx->job.id), 1)
+                                   : rondo_unique_id_hash(&ctx->job.id);
     if (ctx->job.name[0] == '\0') {
         snprintf(ctx->job.name, sizeof(ctx->job.name), "#%08x", (unsigned)ctx->job.hash);
     }

@@ -11,15 +11,6 @@ static rondo_status prepare_exec(struct rondo_ctx *ctx)
     return ctx->backend->open_exec(ctx);
 }
 
-static rondo_status start_ready(struct rondo_init *init)
-{
-    RONDO_TRY(rondo_init_new_round(init, sizeof(struct rondo_round_head), init->ctx->job.nranks));
-    if (init->local == RONDO_SUCCESS) {
-        rondo_init_keep(init, prepare_exec(init->ctx));
-    }
-    return rondo_init_allgather(init);
-}
-
 static rondo_status begin_hello(struct rondo_init *init)
 {
     struct rondo_ctx *ctx = init->ctx;
@@ -33,8 +24,36 @@ static rondo_status begin_hello(struct rondo_init *init)
     return RONDO_SUCCESS;
 }
 
+/* All have attached, and no slot need pass through the links: this round can be the last one. */
+static rondo_status begin_near(struct rondo_init *init)
+{
+    struct rondo_ctx *ctx = init->ctx;
+    rondo_ctx_policy(ctx);
+    RONDO_TRY(rondo_fault("hello", ctx->job.rank, 0)); /* what phase "hello" does elsewhere */
+    RONDO_TRY(ctx->backend->attach(ctx));
+    RONDO_TRY(rondo_control_start(ctx->wiring.control));
+    return ctx->backend->start(ctx);
+}
+
+static rondo_status start_ready(struct rondo_init *init)
+{
+    RONDO_TRY(rondo_init_new_round(init, sizeof(struct rondo_round_head), init->ctx->job.nranks));
+    if (init->local == RONDO_SUCCESS) {
+        rondo_init_keep(init, prepare_exec(init->ctx));
+    }
+    if (init->local == RONDO_SUCCESS && init->near) {
+        rondo_init_keep(init, begin_near(init));
+    }
+    return rondo_init_allgather(init);
+}
+
 static rondo_status finish_ready(struct rondo_init *init)
 {
+    if (init->near) {
+        rondo_net_settle(&init->ctx->wiring.net);
+        rondo_init_use_handover(init, init->handover.best_ns);
+        return RONDO_SUCCESS;
+    }
     rondo_ctx_policy(init->ctx);
     if (init->ctx->job.nranks > 1) {
         init->bootstrap->quiet = 1;

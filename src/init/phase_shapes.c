@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/param.h"
@@ -113,8 +114,28 @@ static rondo_status start_step(struct rondo_init *init)
                                                 init->all, shape->nbytes);
 }
 
+/* The node's first rank has written the graphs into the new segment. The next round reports an error. */
+static rondo_status take_near(struct rondo_init *init)
+{
+    struct rondo_ctx *ctx = init->ctx;
+    struct rondo_control_config config;
+    if (ctx->wiring.control == NULL) {
+        rondo_init_control_config(init, &config);
+        RONDO_TRY(rondo_control_attach(&ctx->wiring.control, &config, &init->segment));
+        memcpy(init->shape[0].bytes, rondo_control_extra(ctx->wiring.control), init->shape[0].nbytes);
+    }
+    return RONDO_SUCCESS;
+}
+
 static rondo_status start_shapes(struct rondo_init *init)
 {
+    rondo_init_keep(init, rondo_fault("shapes", init->ctx->job.rank, 0));
+    if (init->near) {
+        if (init->local == RONDO_SUCCESS) {
+            rondo_init_keep(init, take_near(init));
+        }
+        return RONDO_SUCCESS;
+    }
     init->shape_at = init->shape_step = 0;
     return init->ctx->job.nranks == 1 ? RONDO_SUCCESS : start_step(init);
 }
@@ -136,7 +157,7 @@ static int end_step(struct rondo_init *init)
 /* Do as many steps as possible at once: most ranks take no part in most steps. */
 static rondo_status test_shapes(struct rondo_init *init)
 {
-    if (init->ctx->job.nranks == 1) {
+    if (init->ctx->job.nranks == 1 || init->near) {
         return RONDO_SUCCESS;
     }
     for (;;) {
@@ -213,6 +234,9 @@ static void mask_ll128(struct rondo_ctx *ctx)
 static rondo_status finish_shapes(struct rondo_init *init)
 {
     struct rondo_ctx *ctx = init->ctx;
+    if (init->near && init->local != RONDO_SUCCESS) {
+        return RONDO_SUCCESS; /* this rank may not have the graphs */
+    }
     RONDO_TRY(ctx->job.nranks == 1 ? alone(&ctx->wiring.layout)
                                    : rondo_node_rings(&ctx->wiring.layout, ctx->wiring.peers, init->shape,
                                                       init->nshapes, init->node_graphs, init->node_fabric));

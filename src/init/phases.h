@@ -30,6 +30,9 @@ enum { RONDO_MAX_PHASES = 14 };
  *     ready         8
  *     done         60
  *
+ * A split within a node (near) has the rounds colors, graphs and ready only: the graphs lie in the new segment,
+ * links in the arenas, which each rank reads itself.
+ *
  * When a head reports an error, an allgather of the sentences follows in the same phase: 512 bytes a rank.
  */
 
@@ -80,6 +83,9 @@ struct rondo_init {
     } heads;                       /* what the current allgather carries */
     rondo_round_text text, *texts; /* texts: all ranks' errors, once a head has reported one */
     /* kept between rounds */
+    int inherits; /* a split that has its peers from a parent of one node, on host memory */
+    int near;     /* all ranks of such a split share memory in the parent's way: fewer rounds will do */
+    size_t extra; /* of the control plane's segment: the node's graphs, where inherits is 1 */
     struct rondo_shm probe;
     int params_differ;
     int *exchange_peers;
@@ -147,7 +153,7 @@ void rondo_init_arm_faults(struct rondo_init *init);
 
 /* phase_graphs.c */
 /** Fill in the configuration of this rank's control plane. */
-void rondo_init_control_config(const struct rondo_ctx *ctx, struct rondo_control_config *config);
+void rondo_init_control_config(const struct rondo_init *init, struct rondo_control_config *config);
 /** Protocols for which conns get buffers, as a mask. */
 uint32_t rondo_init_wanted_protos(const struct rondo_layout *layout, const struct rondo_allowed *allowed);
 /** @return what a rank reported in round "graphs". */

@@ -224,6 +224,25 @@ static rondo_status control_test(struct rondo_bootstrap *b)
     return status == RONDO_IN_PROGRESS ? look_at_members(self, now) : status;
 }
 
+/* Between nodes the connections that ranks make meanwhile tell of deaths. */
+static rondo_status control_look(struct rondo_bootstrap *b, int late)
+{
+    struct control_bootstrap *self = self_of(b);
+    int64_t now = rondo_now_ns();
+    rondo_status status;
+    if (self->parent->wire != NULL || (!late && now - self->looked_ns < RONDO_ROUNDS_LOOK)) {
+        return RONDO_SUCCESS;
+    }
+    self->looked_ns = now;
+    status = rondo_rounds_listen(&self->rounds, now);
+    for (int i = 0; status == RONDO_SUCCESS && i < b->nranks; i++) {
+        if (i != b->rank && state_of(self, i) == RONDO_ROUNDS_LOST) {
+            return lost(self, i);
+        }
+    }
+    return status == RONDO_TIMEOUT ? RONDO_SUCCESS : status; /* this rank's deadline comes soon, too */
+}
+
 static rondo_status control_missing(struct rondo_bootstrap *b, int *ranks, int max, int *n)
 {
     return rondo_rounds_missing(&self_of(b)->rounds, rondo_now_ns(), ranks, max, n);
@@ -261,6 +280,7 @@ static const struct rondo_bootstrap_ops control_ops = {
     .exchange_start = control_exchange_start,
     .test = control_test,
     .missing = control_missing,
+    .look = control_look,
     .close = control_close,
 };
 

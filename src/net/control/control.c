@@ -18,7 +18,8 @@ static size_t first_bytes(const struct rondo_control_config *config)
 {
     return sizeof(struct rondo_control_head) + sizeof(struct rondo_control_reason) +
            sizeof(struct rondo_control_block) * (size_t)config->nlocal +
-           rondo_control_boards_bytes(config->nlocal, config->nranks);
+           rondo_control_boards_bytes(config->nlocal, config->nranks) +
+           rondo_round_up(config->extra, RONDO_CTRL_ALIGN);
 }
 
 static size_t control_bytes(const struct rondo_control_config *config)
@@ -105,8 +106,9 @@ static void control_place(struct rondo_control *control, const struct rondo_cont
     control->blocks = (struct rondo_control_block *)(control->reason + 1);
     control->own = &control->blocks[control->local_rank];
     control->boards = (uint8_t *)(control->blocks + control->nlocal);
-    control->boxes = (struct rondo_control_box *)(control->boards + rondo_control_boards_bytes(
-                                                                        control->nlocal, control->nranks));
+    control->extra = control->boards + rondo_control_boards_bytes(control->nlocal, control->nranks);
+    control->boxes = (struct rondo_control_box *)(control->extra +
+                                                  rondo_round_up(config->extra, RONDO_CTRL_ALIGN));
     control->splits = (struct rondo_split_place *)(control->boxes + control->nlocal);
     if (control->nlocal > 1 && config->mailbox_capacity > 0) {
         control->mailbox.places = (uint8_t *)(control->splits + RONDO_SPLIT_SLOTS * (size_t)control->nlocal);
@@ -219,6 +221,8 @@ void rondo_control_close(struct rondo_control *control)
     }
     control_free(control);
 }
+
+uint8_t *rondo_control_extra(struct rondo_control *control) { return control->extra; }
 
 struct rondo_mailbox *rondo_control_mailbox(struct rondo_control *control)
 {

@@ -73,6 +73,7 @@ struct rondo_control_config {
     const int *node_of;
     uint64_t comm_hash;
     size_t mailbox_capacity; /* payload bytes for each rank */
+    size_t extra;            /* bytes of the segment that are the caller's (rondo_control_extra) */
     enum rondo_shm_mode shm_mode;
     int pinned;       /* a GPU maps the mailbox */
     const char *name; /* of the communicator, for log lines and errors */
@@ -110,6 +111,9 @@ void rondo_control_leave(struct rondo_control *control);
 /** Stop watching, unmap, free. */
 void rondo_control_close(struct rondo_control *control);
 
+/** @return config.extra bytes of the segment, zero at first. What the leader writes there before the others
+ * know the segment's name, they read. */
+uint8_t *rondo_control_extra(struct rondo_control *control);
 /** @return the node's mailbox, which belongs to the control; NULL: none (capacity 0 or one rank). */
 struct rondo_mailbox *rondo_control_mailbox(struct rondo_control *control);
 

@@ -2,7 +2,7 @@
  * Inside the control plane: the segment's layout, and what the folder's files share. Of other files only
  * those of a child's bootstrap include this.
  *
- *   head | reason | block of each local rank | boards of each | inbox of each | splits | mailbox
+ *   head | reason | block of each local rank | boards of each | extra | inbox of each | splits | mailbox
  *
  * Lines of different writers are RONDO_CTRL_ALIGN apart. A segment takes 128 (head) + 640 (reason) bytes and,
  * for each local rank, 1,280 and four boards (16 and 8 for each rank of the communicator); its inboxes of
@@ -161,7 +161,7 @@ struct rondo_control {
     struct rondo_control_head *head;
     struct rondo_control_reason *reason;
     struct rondo_control_block *blocks, *own;
-    uint8_t *boards;
+    uint8_t *boards, *extra;
     unsigned nboards; /* written by this rank */
     struct rondo_control_box *boxes;
     struct rondo_split_place *splits; /* of each local rank, for each of the splits under way */

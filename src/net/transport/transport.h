@@ -232,6 +232,15 @@ rondo_status rondo_link_offer(struct rondo_net *net, struct rondo_link *link, in
  * when connected. After an error call rondo_link_close. */
 rondo_status rondo_link_connect(struct rondo_net *net, struct rondo_link *link,
                                 const struct rondo_connect *record);
+/**
+ * Where all ranks share the node's memory by memfds, on host memory: write the records of this rank's links
+ * into its arena, for its peers to read. n < 0: it has failed, and offers none.
+ */
+void rondo_shm_tell(const struct rondo_net *net, const struct rondo_connect *records, int n);
+/** Read what a peer told: at most `most` records of links with these protocols, the rest stays as it is.
+ * @return RONDO_IN_PROGRESS: nothing yet; RONDO_REMOTE_ERROR: it has failed, and reports that itself. */
+rondo_status rondo_shm_hear(const struct rondo_net *net, int peer, uint32_t protos,
+                            struct rondo_connect *records, int most);
 /** Prepare a lazy p2p link (channel -1, Simple and net->lazy_protos). Then call rondo_link_connect_lazy
  * until it no longer returns RONDO_IN_PROGRESS. Once per peer and direction. */
 rondo_status rondo_link_lazy(struct rondo_net *net, struct rondo_link *link, int peer, int is_send);

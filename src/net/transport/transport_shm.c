@@ -1,9 +1,9 @@
 /*
  * The shm transport. Each rank has one arena a communicator, a part of its pool (base/pool.h):
  *
- *   header | lazy heads | lazy tails | lines      || lazy slots | slots
- *            one line for each local rank  one a link  one area    one area for
- *                                        (head/tail)   a rank      each receive link
+ *   header | lazy heads | lazy tails | told | lines  || lazy slots | slots
+ *            one line for each local rank     one a link  one area    one area for
+ *                                           (head/tail)   a rank      each receive link
  *            reserved by the arena's owner
  *            at creation            by the page    only with a GPU or RONDO_SHM_MODE=file
  *
@@ -15,6 +15,9 @@
  *
  * Lazy links need no record. The sender's head lies in its own arena at the receiver's index; the receiver's
  * tail lies in its own arena at the sender's index.
+ *
+ * "told" is where a rank may write its links for its peers to read, instead of records that travel
+ * (rondo_shm_tell).
  *
  * Reserved are a page of header and lines of 128 bytes: one for each link, two for each local rank. A receive
  * link's slots are 8 of each of its protocols (defaults: Simple 512 KiB, LL 64 KiB, LL128 128 KiB), rounded
@@ -69,6 +72,19 @@ _Static_assert(sizeof(struct rondo_conn_head) == RONDO_CTRL_ALIGN &&
                    sizeof(struct rondo_conn_tail) == RONDO_CTRL_ALIGN,
                "a line holds either");
 
+/* One end of a link, as its rank tells its peers. All else of a record is the same for all links. */
+struct shm_entry {
+    uint64_t line;
+    int32_t peer;
+    uint16_t channel;
+    uint8_t port, is_send;
+};
+enum { TOLD_NOTHING, TOLD_LINKS, TOLD_FAILED };
+struct shm_told {
+    uint32_t state, n; /* state is written last */
+    struct shm_entry entry[];
+};
+
 /* A rank's arena, mapped here. The header is read once. */
 struct shm_map {
     struct rondo_shm shm; /* not open for our own arena */
@@ -95,10 +111,10 @@ struct shm {
     char via[16];           /* "SHM/memfd" */
     size_t page, max_links,
         conn_bytes; /* conn_bytes: slots of a receive link with all protocols, whole pages */
-    size_t heads, tails, lines, lazy_slots, slots; /* offsets; slots begin on a page */
-    size_t lazy_bytes;                             /* slots of one lazy link, whole pages */
-    size_t nlines, slots_end;                      /* lines given out; end of the slots given out */
-    size_t lines_end;                              /* of the pages that are reserved for lines */
+    size_t heads, tails, told, lines, lazy_slots, slots; /* offsets; slots begin on a page */
+    size_t lazy_bytes;                                   /* slots of one lazy link, whole pages */
+    size_t nlines, slots_end;                            /* lines given out; end of the slots given out */
+    size_t lines_end;                                    /* of the pages that are reserved for lines */
     size_t reserved;
     struct rondo_pinned pinned; /* parts of this and other arenas that a GPU uses */
 };
@@ -144,7 +160,10 @@ static size_t arena_layout(struct shm *shm)
 
     shm->heads = rondo_round_up(sizeof(struct shm_header), RONDO_CTRL_ALIGN);
     shm->tails = shm->heads + nlocal * RONDO_CTRL_ALIGN;
-    shm->lines = shm->tails + nlocal * RONDO_CTRL_ALIGN;
+    shm->told = shm->tails + nlocal * RONDO_CTRL_ALIGN;
+    shm->lines = shm->told +
+                 rondo_round_up(sizeof(struct shm_told) + shm->max_links * sizeof(struct shm_entry),
+                                RONDO_CTRL_ALIGN);
     shm->lazy_bytes = rondo_round_up(
         rondo_net_slots_bytes(shm->net, 1u << RONDO_PROTO_SIMPLE | shm->net->lazy_protos), shm->page);
     shm->conn_bytes = rondo_round_up(rondo_net_slots_bytes(shm->net, (1u << RONDO_NUM_PROTOS) - 1),
@@ -441,6 +460,61 @@ static rondo_status shm_connect(void *state, struct rondo_link *link, const stru
         place.slots = link->is_send ? map->base + data.slots : mine + own->slots;
     }
     return conn_fill(shm, link, place);
+}
+
+/* ---- links told in the arena ---- */
+
+void rondo_shm_tell(const struct rondo_net *net, const struct rondo_connect *records, int n)
+{
+    const struct shm *shm = rondo_transport_state(net, &rondo_transport_shm);
+    struct shm_told *told = shm != NULL && shm->arena.base != NULL
+                                ? (struct shm_told *)(void *)(shm->arena.base + shm->told)
+                                : NULL;
+    for (int i = 0; told != NULL && i < n; i++) {
+        struct shm_record data;
+        memcpy(&data, records[i].data, sizeof(data));
+        told->entry[i] = (struct shm_entry){ data.line, records[i].peer, records[i].channel, records[i].port,
+                                             records[i].is_send };
+    }
+    if (told != NULL) {
+        told->n = n > 0 ? (uint32_t)n : 0;
+        __atomic_store_n(&told->state, n >= 0 ? TOLD_LINKS : TOLD_FAILED, __ATOMIC_RELEASE);
+    }
+}
+
+rondo_status rondo_shm_hear(const struct rondo_net *net, int peer, uint32_t protos,
+                            struct rondo_connect *records, int most)
+{
+    struct shm *shm = rondo_transport_state(net, &rondo_transport_shm);
+    const struct shm_told *told;
+    struct shm_map *map;
+    uint32_t state, n;
+
+    RONDO_TRY(map_get(shm, peer, &map));
+    told = (const struct shm_told *)(const void *)(map->base + shm->told);
+    state = __atomic_load_n(&told->state, __ATOMIC_ACQUIRE); /* pairs with the release in rondo_shm_tell() */
+    n = told->n;
+    if (state == TOLD_NOTHING) {
+        return RONDO_IN_PROGRESS;
+    }
+    if (state != TOLD_LINKS || n > (uint32_t)most ||
+        shm->told + sizeof(*told) + n * sizeof(struct shm_entry) > map->size) {
+        return rondo_fail_quiet(RONDO_REMOTE_ERROR, "rank %d on %s sent no connections to rank %d on %s",
+                                peer, net->peers[peer].host, net->rank, rondo_log_host());
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        struct shm_record data = { .nonce = map->nonce, .line = told->entry[i].line, .protos = protos };
+        for (int p = 0; p < RONDO_NUM_PROTOS; p++) {
+            data.slot_bytes[p] = (protos >> p & 1) * net->slot_bytes[p];
+        }
+        records[i] = (struct rondo_connect){ .transport = rondo_transport_shm.number,
+                                             .is_send = told->entry[i].is_send,
+                                             .port = told->entry[i].port,
+                                             .channel = told->entry[i].channel,
+                                             .peer = told->entry[i].peer };
+        memcpy(records[i].data, &data, sizeof(data));
+    }
+    return RONDO_SUCCESS;
 }
 
 /* As receiver: tell the sender where the slots are. */
