@@ -34,7 +34,7 @@ static inline int is_alias(const void *send, const void *recv)
     (void)send, (void)recv;
     return 0;
 #else
-    return send == recv;
+    return send == recv && send != MPI_BOTTOM; /* with absolute addresses both may be NULL */
 #endif
 }
 
