@@ -416,7 +416,9 @@ rondo_status storm_abort(void)
             test_check(error != RONDO_SUCCESS || wrong == 0, "a wrong sum before the abort");
         }
         test_check(error == RONDO_REMOTE_ERROR, "after an abort: %s", rondo_status_string(error));
-        if (!test_names_rank(rondo_last_error(s->run.comm), who)) {
+        /* between hosts the end of a connection may come before the word about the abort */
+        if (!test_names_rank(rondo_last_error(s->run.comm), who) &&
+            strstr(rondo_last_error(s->run.comm), "closed the connection") == NULL) {
             storm_failed(s, 0, error, rondo_last_error(s->run.comm));
         }
     }
