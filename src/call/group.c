@@ -236,7 +236,7 @@ static void end_plans(struct rondo_plan **plans, int nplans, rondo_status status
         rondo_message_end(plan->ctx);
         if (is_queued(plan)) {
             if (is_open(plan)) {
-                rondo_ctx_drop_queue(plan->ctx, rondo_ctx_fail(plan->ctx, status, -1));
+                rondo_ctx_drop_queue(plan->ctx, rondo_ctx_fail(plan->ctx, status, -1), 0);
             }
             rondo_plan_unref(plan);
             continue;

@@ -190,15 +190,18 @@ rondo_status rondo_ctx_drain(struct rondo_ctx *ctx)
     return rondo_ctx_ready(ctx); /* another thread may have found an error in the queue */
 }
 
-void rondo_ctx_drop_queue(struct rondo_ctx *ctx, rondo_status status)
+void rondo_ctx_drop_queue(struct rondo_ctx *ctx, rondo_status status, int by_user)
 {
     int moved = 0;
     pthread_mutex_lock(&registry_lock); /* also excludes visit() */
     registry_remove(ctx);
     pthread_mutex_lock(&ctx->queue.lock);
     if (ctx->queue.first != NULL) {
-        rondo_fail_quiet(status, "rank %d: the communicator \"%s\" ended with work still queued on a stream",
-                         ctx->job.rank, ctx->job.name);
+        if (by_user) {
+            rondo_fail_quiet(status,
+                             "rank %d: the communicator \"%s\" ended with work still queued on a stream",
+                             ctx->job.rank, ctx->job.name);
+        }
         rondo_ctx_drop(ctx, status);
         reap_done(ctx, status, &moved);
     }

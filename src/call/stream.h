@@ -22,7 +22,8 @@ rondo_status rondo_ctx_progress_queue(struct rondo_ctx *ctx, int *moved);
 void rondo_streams_progress(int *moved);
 /** Wait until the context's queue is empty. */
 rondo_status rondo_ctx_drain(struct rondo_ctx *ctx);
-/** The context ends: complete its queued plans with this status. */
-void rondo_ctx_drop_queue(struct rondo_ctx *ctx, rondo_status status);
+/** The context ends: complete its queued plans with this status. by_user: it is destroyed, which the sentence
+ * then says; else the thread's sentence stays, because the caller may tell other communicators, too. */
+void rondo_ctx_drop_queue(struct rondo_ctx *ctx, rondo_status status, int by_user);
 
 #endif

@@ -190,7 +190,7 @@ static rondo_status shrink(struct rondo_ctx *parent, const int *exclude, int nex
         return rondo_ctx_ready(parent);
     }
     if (flags == RONDO_SHRINK_ABORT) {
-        rondo_ctx_drop_queue(parent, RONDO_REMOTE_ERROR);
+        rondo_ctx_drop_queue(parent, RONDO_REMOTE_ERROR, 1);
     } else {
         RONDO_TRY(rondo_ctx_ready(parent));
         RONDO_TRY(parent->backend->drain(parent));

@@ -48,7 +48,7 @@ static void comm_end(rondo_comm *comm, struct rondo_ctx *ctx, int left, const ch
     if (left) {
         int failed = __atomic_load_n(&ctx->life.state, __ATOMIC_ACQUIRE) == RONDO_COMM_FAILED;
         /* Before waiting for visitors: a thread that synchronizes a stream leaves when its plans are done. */
-        rondo_ctx_drop_queue(ctx, failed ? ctx->life.failure : RONDO_INVALID_USAGE);
+        rondo_ctx_drop_queue(ctx, failed ? ctx->life.failure : RONDO_INVALID_USAGE, 1);
         left = all_left(&comm->visitors);
     }
     __atomic_store_n(&comm->ctx, NULL, __ATOMIC_RELAXED);
