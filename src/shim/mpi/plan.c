@@ -142,7 +142,7 @@ int shim_plan_barrier(struct shim_call *call)
 static int side(struct shim_side *s, const void *buf, int64_t count, int n, MPI_Datatype type)
 {
     const struct shim_type *t = shim_type_find(type);
-    if (RONDO_UNLIKELY(t == NULL || count < 0 || count > MOST || buf == MPI_IN_PLACE ||
+    if (RONDO_UNLIKELY(t == NULL || count < 0 || count > MOST ||
                        (buf == NULL && t->is_plain && count > 0 && t->size > 0))) {
         return 0; /* NULL is MPI_BOTTOM for a type with absolute addresses */
     }
@@ -156,6 +156,12 @@ static int side(struct shim_side *s, const void *buf, int64_t count, int n, MPI_
     s->packed = NULL;
     s->held = MPI_DATATYPE_NULL;
     return 1;
+}
+
+/* The same for an address that the program gave. A block of MPI_BOTTOM may lie where MPI_IN_PLACE points. */
+static int given_side(struct shim_side *s, const void *buf, int64_t count, int n, MPI_Datatype type)
+{
+    return buf != MPI_IN_PLACE && side(s, buf, count, n, type);
 }
 
 /* One side's bytes for each rank decide. Buffers that need packing are run's business. */
@@ -180,7 +186,7 @@ int shim_plan_bcast(struct shim_call *call, void *buf, int64_t count, MPI_Dataty
     struct shim_side *s = is_root ? &call->out : &call->in;
     call->has_out = is_root;
     call->has_in = !is_root;
-    if (!root_is_good(call, root) || !side(s, buf, count, 1, type)) {
+    if (!root_is_good(call, root) || !given_side(s, buf, count, 1, type)) {
         return shim_leave(call, SHIM_BY_ARGUMENTS);
     }
     call->root = root;
@@ -208,7 +214,7 @@ int shim_plan_allgather(struct shim_call *call, const void *send, int64_t sendco
         sendtype = recvtype;
     }
     call->has_out = call->has_in = 1;
-    if (aliases || !side(&call->in, recv, recvcount, call->c->n, recvtype) ||
+    if (aliases || !given_side(&call->in, recv, recvcount, call->c->n, recvtype) ||
         !side(&call->out, send, sendcount, 1, sendtype)) {
         return shim_leave(call, SHIM_BY_ARGUMENTS);
     }
@@ -226,8 +232,8 @@ int shim_plan_alltoall(struct shim_call *call, const void *send, int64_t sendcou
         sendtype = recvtype;
     }
     call->has_out = call->has_in = 1;
-    if (aliases || !side(&call->in, recv, recvcount, call->c->n, recvtype) ||
-        !side(&call->out, send, sendcount, call->c->n, sendtype)) {
+    if (aliases || !given_side(&call->in, recv, recvcount, call->c->n, recvtype) ||
+        !given_side(&call->out, send, sendcount, call->c->n, sendtype)) {
         return shim_leave(call, SHIM_BY_ARGUMENTS);
     }
     return movement(call, sendcount, call->out.size, call->c->n);
@@ -237,10 +243,10 @@ int shim_plan_gather(struct shim_call *call, const void *send, int64_t sendcount
                      void *recv, int64_t recvcount, MPI_Datatype recvtype, int root)
 {
     int is_root = call->c->rank == root;
-    if (!root_is_good(call, root) || (is_root && is_alias(send, recv))) {
+    if (!root_is_good(call, root) || (is_root ? is_alias(send, recv) : send == MPI_IN_PLACE)) {
         return shim_leave(call, SHIM_BY_ARGUMENTS);
     }
-    if (is_root && send == MPI_IN_PLACE) {
+    if (send == MPI_IN_PLACE) {
         send = own_block(call, recv, recvcount, recvtype);
         sendcount = recvcount;
         sendtype = recvtype;
@@ -248,7 +254,7 @@ int shim_plan_gather(struct shim_call *call, const void *send, int64_t sendcount
     call->has_out = 1;
     call->has_in = is_root;
     call->root = root;
-    if ((is_root && !side(&call->in, recv, recvcount, call->c->n, recvtype)) ||
+    if ((is_root && !given_side(&call->in, recv, recvcount, call->c->n, recvtype)) ||
         !side(&call->out, send, sendcount, 1, sendtype)) {
         return shim_leave(call, SHIM_BY_ARGUMENTS);
     }
@@ -259,10 +265,10 @@ int shim_plan_scatter(struct shim_call *call, const void *send, int64_t sendcoun
                       void *recv, int64_t recvcount, MPI_Datatype recvtype, int root)
 {
     int is_root = call->c->rank == root;
-    if (!root_is_good(call, root) || (is_root && is_alias(send, recv))) {
+    if (!root_is_good(call, root) || (is_root ? is_alias(send, recv) : recv == MPI_IN_PLACE)) {
         return shim_leave(call, SHIM_BY_ARGUMENTS);
     }
-    if (is_root && recv == MPI_IN_PLACE) {
+    if (recv == MPI_IN_PLACE) {
         recv = own_block(call, send, sendcount, sendtype);
         recvcount = sendcount;
         recvtype = sendtype;
@@ -270,7 +276,7 @@ int shim_plan_scatter(struct shim_call *call, const void *send, int64_t sendcoun
     call->has_out = is_root;
     call->has_in = 1;
     call->root = root;
-    if ((is_root && !side(&call->out, send, sendcount, call->c->n, sendtype)) ||
+    if ((is_root && !given_side(&call->out, send, sendcount, call->c->n, sendtype)) ||
         !side(&call->in, recv, recvcount, 1, recvtype)) {
         return shim_leave(call, SHIM_BY_ARGUMENTS);
     }
@@ -294,7 +300,7 @@ static int64_t block_side(struct shim_side *s, int n, const void *buf, struct sh
         }
         total += count;
     }
-    if (!side(s, buf, total > MOST ? MOST : total, 1, type)) {
+    if (!given_side(s, buf, total > MOST ? MOST : total, 1, type)) {
         return -1;
     }
     s->count = total;
