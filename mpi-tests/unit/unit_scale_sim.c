@@ -291,12 +291,14 @@ static void many_close(struct many *w)
 static int all_watch(const struct many *w)
 {
     int open = 0;
+    rondo_wire_lock();
     for (int r = 0; r < w->n; r++) {
         const struct rondo_spread *spread = &w->control[r]->wire->spread;
         for (int i = 0; i < spread->nfingers; i++) {
             open += spread->finger[i].ahead && spread->finger[i].watched < 0;
         }
     }
+    rondo_wire_unlock();
     return open == 0;
 }
 
@@ -312,12 +314,14 @@ static int all_know(const struct many *w)
 static uint64_t told(const struct many *w)
 {
     uint64_t n = 0;
+    rondo_wire_lock(); /* its thread may still tell */
     for (int r = 0; r < w->n; r++) {
         const struct rondo_spread *spread = &w->control[r]->wire->spread;
         for (int i = 0; i < spread->nfingers; i++) {
             n += spread->finger[i].told >= 0;
         }
     }
+    rondo_wire_unlock();
     return n;
 }
 
