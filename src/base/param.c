@@ -439,7 +439,8 @@ static void unfollowed_log(const struct unfollowed *list)
         snprintf(more, sizeof more, " and %d more", list->more);
     }
     if (list->used > 0) {
-        RONDO_INFO(RONDO_SUBSYS_ENV, "set, but without effect in Rondo: %s%s; rondo-info NAME says why",
+        RONDO_INFO(RONDO_SUBSYS_ENV,
+                   "set, but without effect in Rondo: %s%s; rondo-info lists those that Rondo knows",
                    list->text, more);
     }
 }

@@ -30,8 +30,8 @@ enum { RONDO_MAX_PHASES = 14 };
  *     ready         8
  *     done         60
  *
- * A split within a node (near) has the rounds colors, graphs and ready only: the graphs lie in the new segment,
- * links in the arenas, which each rank reads itself.
+ * A split within a node (near) has the rounds colors, graphs and ready only: the graphs lie in the new
+ * segment, links in the arenas, which each rank reads itself.
  *
  * When a head reports an error, an allgather of the sentences follows in the same phase: 512 bytes a rank.
  */
@@ -189,8 +189,8 @@ int rondo_init_hears(const uint64_t *word, uint64_t wanted);
 /** One step of the measurement, on local ranks 0 and 1. @return RONDO_IN_PROGRESS: call again; *silent is
  * then the rank that has not answered. */
 rondo_status rondo_init_measure_handover(struct rondo_init *init, int *silent);
-/** Has this process measured lately, as local rank 0 or 1, with the process of the other, or has the parent of
- * a split? @return 1 + ns (1: no time was found); 0: no. */
+/** Has this process measured lately, as local rank 0 or 1, with the process of the other, or has the parent
+ * of a split? @return 1 + ns (1: no time was found); 0: no. */
 uint32_t rondo_init_known_handover(const struct rondo_init *init);
 /** Give the model the measured time, which all ranks have agreed on; 0: none. */
 void rondo_init_use_handover(struct rondo_init *init, uint32_t ns);

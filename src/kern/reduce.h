@@ -2,8 +2,8 @@
  * Reductions over spans of host memory, for every type and pairwise operation of the tables, vectorised and
  * dispatched at run time (AVX-512, AVX2, SSE, NEON, plain C). All builds give the same bits: they use
  * vertical operations only; 8- and 16-bit floats are widened to float32 and each pair is rounded once, to
- * nearest even; integers wrap; complex products follow the plain formula. Spans need only their element type's alignment, or less, and may be equal (dst
- * == srcs[i]) but must not overlap otherwise.
+ * nearest even; integers wrap; complex products follow the plain formula. Spans need only their element
+ * type's alignment, or less, and may be equal (dst == srcs[i]) but must not overlap otherwise.
  */
 #ifndef RONDO_KERN_REDUCE_H
 #define RONDO_KERN_REDUCE_H
@@ -16,10 +16,10 @@ typedef void rondo_reduce_fn(void *dst, const void *const *srcs, int nsrcs, size
 /** The function for this machine; NULL if the type has no such operation. */
 rondo_reduce_fn *rondo_reduce_get(rondo_dtype type, enum rondo_reduce op);
 
-/** dst[i] = src[i] * *scalar (pre-multiplied sum), rounded once, for types of rondo_dtype_premul(). The scalar
- * has the type's own format. dst may equal src. */
+/** dst[i] = src[i] * *scalar (pre-multiplied sum), rounded once, for types of rondo_dtype_premul(). The
+ * scalar has the type's own format. dst may equal src. */
 void rondo_premul(void *dst, const void *src, size_t n, rondo_dtype type, uint64_t scalar_bits);
-/** dst[i] = dst[i] / divisor, for types with sums: integers truncate towards zero, floats are rounded once. */
+/** dst[i] = dst[i] / divisor, for types with sums: integers truncate towards zero, floats round once. */
 void rondo_divide(void *dst, size_t n, rondo_dtype type, int divisor);
 /** Copy, with non-temporal stores if `stream` is set. */
 void rondo_copy(void *dst, const void *src, size_t bytes, int stream);

@@ -8,8 +8,8 @@
  * can do without: its rounds are MPI_Iallgather and MPI_Ialltoallv on the program's communicator. They never
  * meet the program's messages, and come in the order of the program's collectives as long as the program
  * makes none before creation is complete. Where it may (a creation that does not block, or a group of them),
- * only the first round runs there, begun inside the program's call (or when it is its turn). The others run on
- * a communicator that a helper thread makes (MPI_THREAD_MULTIPLE), or on a duplicate.
+ * only the first round runs there, begun inside the program's call (or when it is its turn). The others run
+ * on a communicator that a helper thread makes (MPI_THREAD_MULTIPLE), or on a duplicate.
  *
  * Failures. Once all ranks have greeted, each watches the processes of its node (watch.h). A rank whose
  * deadline passes asks who is there; a rank that fails mails its last word (mail.h).
@@ -580,9 +580,9 @@ static rondo_status last_call(struct mpi_bootstrap *self)
 
 /*
  * ---- turns ----
- * While MPI_Comm_idup makes progress, Open MPI begins collectives on the program's communicator. Were a second
- * creation to begin its own meanwhile, they would come in another order on each rank, and records would meet
- * those of other rounds. So it begins when the duplicates of earlier ones are made.
+ * While MPI_Comm_idup makes progress, Open MPI begins collectives on the program's communicator. Were a
+ * second creation to begin its own meanwhile, they would come in another order on each rank, and records
+ * would meet those of other rounds. So it begins when the duplicates of earlier ones are made.
  */
 
 static int duplicates(const struct mpi_bootstrap *self) { return self->base.overlaps && !self->can_help; }

@@ -28,8 +28,8 @@ extern "C" {
  * its own, and @a mpi_comm must live until then. With MPI_THREAD_MULTIPLE a thread makes that communicator;
  * below, it is a duplicate, which does run attribute callbacks, and only the thread that made this call goes
  * on while others merely see the state (MPI_THREAD_SERIALIZED: any thread, one at a time). Several such
- * creations may overlap on one @a mpi_comm, except with MPI_THREAD_MULTIPLE: Open MPI 4.1 may hang when threads
- * make communicators of the same ranks at once, so complete one before the next, or use duplicates.
+ * creations may overlap on one @a mpi_comm, except with MPI_THREAD_MULTIPLE: Open MPI 4.1 may hang when
+ * threads make communicators of the same ranks at once, so complete one before the next, or use duplicates.
  *
  * Collectives do not communicate over MPI. A rank that waits long inside one, or in a split, makes progress
  * in the program's own MPI by MPI_Request_get_status, which receives nothing: with MPI_THREAD_SINGLE
@@ -55,8 +55,8 @@ extern "C" {
  */
 rondo_status rondo_comm_create(MPI_Comm mpi_comm, const rondo_config *config, rondo_comm **comm);
 /**
- * The same for a communicator's handle in Fortran, for languages that have this number rather than an MPI_Comm:
- * an integer of "use mpi", MPI_VAL of mpi_f08, comm.py2f() of mpi4py.
+ * The same for a communicator's handle in Fortran, for languages that have this number rather than an
+ * MPI_Comm: an integer of "use mpi", MPI_VAL of mpi_f08, comm.py2f() of mpi4py.
  */
 rondo_status rondo_comm_create_f(MPI_Fint mpi_comm, const rondo_config *config, rondo_comm **comm);
 

@@ -196,8 +196,9 @@ static rondo_status control_exchange_start(struct rondo_bootstrap *b, int n, con
 }
 
 /*
- * The rounds look at their neighbours. But a dead member's neighbours may have been told of the death in another
- * call, so that they never begin this creation: look at all members whose death is known here, some at a time.
+ * The rounds look at their neighbours. But a dead member's neighbours may have been told of the death in
+ * another call, so that they never begin this creation: look at all members whose death is known here, some
+ * at a time.
  */
 static rondo_status look_at_members(struct control_bootstrap *self, int64_t now)
 {

@@ -257,7 +257,7 @@ struct vote {
     int64_t host, minus_host;
 };
 
-static void vote_fill(const struct shim_comm *c, const struct shim_cells *cells, struct vote *mine)
+static void vote_fill(const struct shim_cells *cells, struct vote *mine)
 {
     struct rondo_hello hello;
     rondo_hello_fill(&hello);
@@ -268,7 +268,6 @@ static void vote_fill(const struct shim_comm *c, const struct shim_cells *cells,
                     : __atomic_load_n(&process.nlive, __ATOMIC_RELAXED) >= process.settings.comms
                         ? SHIM_BY_MANY
                         : SHIM_BY_NONE;
-    (void)c;
 }
 
 static rondo_status rondo_make(struct shim_comm *c)
@@ -288,7 +287,7 @@ void shim_comm_make(struct shim_comm *c)
 {
     struct shim_cells *cells = calloc(1, sizeof *cells);
     struct vote mine, all = { .against = SHIM_BY_FAILED };
-    vote_fill(c, cells, &mine);
+    vote_fill(cells, &mine);
     if (PMPI_Allreduce(&mine, &all, (int)(sizeof mine / sizeof(int64_t)), MPI_INT64_T, MPI_MAX, c->comm) !=
             MPI_SUCCESS ||
         all.against != SHIM_BY_NONE) {
