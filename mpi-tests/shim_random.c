@@ -20,15 +20,18 @@ enum coll {
     ALLTOALL,
     ALLTOALLV,
     GATHER,
+    GATHERV,
     SCATTER,
+    SCATTERV,
     BARRIER,
     REDUCE_SCATTER,
     REDUCE_SCATTER_BLOCK,
     NCOLLS
 };
-static const char *const names[] = { "Allreduce",  "Reduce",   "Bcast",          "Allgather",
-                                     "Allgatherv", "Alltoall", "Alltoallv",      "Gather",
-                                     "Scatter",    "Barrier",  "Reduce_scatter", "Reduce_scatter_block" };
+static const char *const names[] = {
+    "Allreduce", "Reduce",  "Bcast",   "Allgather", "Allgatherv", "Alltoall",       "Alltoallv",
+    "Gather",    "Gatherv", "Scatter", "Scatterv",  "Barrier",    "Reduce_scatter", "Reduce_scatter_block"
+};
 
 /* A buffer of n elements: the layout is this rank's own affair. */
 struct buffer {
@@ -248,6 +251,41 @@ static void issue_blocks(struct call *c, MPI_Comm comm, int blocking)
          c->out.type, c->in.memory, c->counts, c->displs, c->in.type);
 }
 
+/* Gatherv and Scatterv: only the root knows all counts, and only it has counts that mean something. */
+static void issue_rooted_blocks(struct call *c, MPI_Comm comm, int blocking)
+{
+    int is_root = c->root == rank, gathers = c->coll == GATHERV, here = c->in_place && is_root;
+    int mine = block_count(c, rank), total;
+    struct buffer *blocks = gathers ? &c->in : &c->out, *own_block = gathers ? &c->out : &c->in;
+    for (int r = 0; r < nranks; r++) {
+        c->counts[r] = block_count(c, r);
+    }
+    total = lay_out(c->counts, c->displs);
+    make(blocks, &c->kind, is_root ? total : 0, 1, 0);
+    make(own_block, &c->kind, mine, 1, 0);
+    own_block->count = mine;
+    if (gathers) {
+        for (int i = 0; i < mine; i++) {
+            store(here ? blocks : own_block, &c->kind, (here ? c->displs[rank] : 0) + i,
+                  value_of(c->number, rank, i));
+        }
+        BOTH(Gatherv, gatherv, here ? MPI_IN_PLACE : own_block->memory, here ? -3 : mine,
+             here ? MPI_DATATYPE_NULL : own_block->type, is_root ? blocks->memory : NULL,
+             is_root ? c->counts : NULL, is_root ? c->displs : NULL,
+             is_root ? blocks->type : MPI_DATATYPE_NULL, c->root);
+        return;
+    }
+    for (int r = 0; is_root && r < nranks; r++) {
+        for (int i = 0; i < c->counts[r]; i++) {
+            store(blocks, &c->kind, c->displs[r] + i, value_of(c->number, rank, r * 9 + i));
+        }
+    }
+    BOTH(Scatterv, scatterv, is_root ? blocks->memory : NULL, is_root ? c->counts : NULL,
+         is_root ? c->displs : NULL, is_root ? blocks->type : MPI_DATATYPE_NULL,
+         here ? MPI_IN_PLACE : own_block->memory, here ? -3 : mine,
+         here ? MPI_DATATYPE_NULL : own_block->type, c->root);
+}
+
 static void issue_movement(struct call *c, MPI_Comm comm, int blocking)
 {
     int n = c->count, is_root = c->root == rank;
@@ -296,6 +334,8 @@ static void issue(struct call *c, MPI_Comm comm, int blocking)
     }
     if (c->coll == ALLGATHERV || c->coll == ALLTOALLV) {
         issue_blocks(c, comm, blocking);
+    } else if (c->coll == GATHERV || c->coll == SCATTERV) {
+        issue_rooted_blocks(c, comm, blocking);
     } else if (c->coll == ALLREDUCE || c->coll == REDUCE || c->coll == REDUCE_SCATTER ||
                c->coll == REDUCE_SCATTER_BLOCK) {
         issue_reduction(c, comm, blocking);
@@ -335,8 +375,14 @@ static void check(struct call *c)
     } else if (c->coll == REDUCE_SCATTER_BLOCK) {
         first = rank * n;
     }
-    if (c->coll == ALLGATHERV || c->coll == ALLTOALLV) {
+    if (c->coll == ALLGATHERV || c->coll == ALLTOALLV || (c->coll == GATHERV && is_root)) {
         check_blocks(c);
+    } else if (c->coll == SCATTERV) {
+        int here = is_root && c->in_place;
+        for (int i = 0; i < c->counts[rank]; i++) {
+            expect(c, here ? &c->out : &c->in, (here ? c->displs[rank] : 0) + i,
+                   value_of(c->number, c->root, rank * 9 + i));
+        }
     } else if (c->coll == ALLREDUCE || (c->coll == REDUCE && is_root) || c->coll >= REDUCE_SCATTER) {
         for (int i = 0; i < n; i++) {
             expect(c, &c->in, i, reduced(c, first + i));

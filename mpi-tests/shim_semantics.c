@@ -416,6 +416,30 @@ static void nothing_moves_with_a_count_of_zero(void)
     check(got == 5, "allgatherv");
 }
 
+/* The others have no arrays, and one of them has nothing: neither type nor buffer. */
+static void only_the_root_knows_the_counts(void)
+{
+    int counts[64], displs[64], in[64 * 2], mine[2] = { rank, rank + 100 }, leaf = rank == nranks - 1 ? 0 : 2;
+    for (int round = 0; round < 8; round++) {
+        int root = round % (nranks - 1), is_root = rank == root;
+        for (int r = 0; r < nranks; r++) {
+            counts[r] = r == nranks - 1 ? 0 : 2;
+            displs[r] = 2 * (nranks - 1 - r);
+        }
+        memset(in, 255, sizeof in);
+        MPI_Gatherv(leaf ? mine : NULL, leaf, MPI_INT, is_root ? in : NULL, is_root ? counts : NULL,
+                    is_root ? displs : NULL, is_root ? MPI_INT : MPI_DATATYPE_NULL, root, MPI_COMM_WORLD);
+        check(!is_root || (in[displs[0]] == 0 && in[displs[0] + 1] == 100 && in[0] == -1), "gatherv");
+        memset(mine, 0, sizeof mine);
+        MPI_Scatterv(is_root ? in : NULL, is_root ? counts : NULL, is_root ? displs : NULL,
+                     is_root ? MPI_INT : MPI_DATATYPE_NULL, leaf ? mine : NULL, leaf, MPI_INT, root,
+                     MPI_COMM_WORLD);
+        check(leaf == 0 || (mine[0] == rank && mine[1] == rank + 100), "scatterv");
+        mine[0] = rank;
+        mine[1] = rank + 100;
+    }
+}
+
 /* mpif.h, the module mpi and mpi_f08 call these, with the addresses of variables as sentinels. */
 #ifdef OPEN_MPI
 typedef MPI_Fint F;
@@ -531,6 +555,7 @@ int main(int argc, char **argv)
         CASE(other_communicators_stay_with_mpi),
         CASE(wrong_arguments_get_mpis_errors),
         CASE(nothing_moves_with_a_count_of_zero),
+        CASE(only_the_root_knows_the_counts),
         CASE(fortrans_sentinel_is_known),
         CASE(threads_use_different_communicators),
     };

@@ -14,6 +14,9 @@
 #define PLAN_BARRIER shim_plan_barrier(&call)
 #define PLAN_BCAST shim_plan_bcast(&call, buffer, count, datatype, root)
 #define PLAN_GATHER shim_plan_gather(&call, sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, root)
+#define PLAN_GATHERV                                                                       \
+    shim_plan_gatherv(&call, sendbuf, sendcount, sendtype, recvbuf, SHIM_INTS(recvcounts), \
+                      SHIM_INTS(displs), recvtype, root)
 #define PLAN_REDUCE shim_plan_reduce(&call, sendbuf, recvbuf, count, datatype, op, root)
 #define PLAN_REDUCE_SCATTER \
     shim_plan_reduce_scatter(&call, sendbuf, recvbuf, SHIM_INTS(recvcounts), datatype, op)
@@ -21,6 +24,9 @@
     shim_plan_reduce_scatter_block(&call, sendbuf, recvbuf, recvcount, datatype, op)
 #define PLAN_SCATTER \
     shim_plan_scatter(&call, sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, root)
+#define PLAN_SCATTERV                                                                               \
+    shim_plan_scatterv(&call, sendbuf, SHIM_INTS(sendcounts), SHIM_INTS(displs), sendtype, recvbuf, \
+                       recvcount, recvtype, root)
 
 #define BLOCKING(NAME, function, C, D)                                                                \
     int MPI_##function(SHIM_PARAMS_##NAME(C, D))                                                      \
@@ -68,8 +74,10 @@ LARGE_(ALLTOALL, alltoall, Alltoall)
 LARGE_(ALLTOALLV, alltoallv, Alltoallv)
 LARGE_(BCAST, bcast, Bcast)
 LARGE_(GATHER, gather, Gather)
+LARGE_(GATHERV, gatherv, Gatherv)
 LARGE_(REDUCE, reduce, Reduce)
 LARGE_(REDUCE_SCATTER, reduce_scatter, Reduce_scatter)
 LARGE_(REDUCE_SCATTER_BLOCK, reduce_scatter_block, Reduce_scatter_block)
 LARGE_(SCATTER, scatter, Scatter)
+LARGE_(SCATTERV, scatterv, Scatterv)
 #endif

@@ -285,6 +285,17 @@ int shim_plan_scatter(struct shim_call *call, const void *send, int64_t sendcoun
 
 /* ---- counts for each rank ---- */
 
+/*
+ * Where no rank knows the counts of all, the communicator decides. So no size may: side() refuses what is
+ * larger than a decision allows, and is asked for less.
+ */
+static int side_any(struct shim_side *s, const void *buf, int64_t count, MPI_Datatype type)
+{
+    int sound = side(s, buf, count > MOST ? MOST : count, 1, type);
+    s->count = count;
+    return sound;
+}
+
 /* @return the elements of all blocks, or -1: MPI refuses them */
 static int64_t block_side(struct shim_side *s, int n, const void *buf, struct shim_ints counts,
                           struct shim_ints displs, MPI_Datatype type)
@@ -300,10 +311,9 @@ static int64_t block_side(struct shim_side *s, int n, const void *buf, struct sh
         }
         total += count;
     }
-    if (!given_side(s, buf, total > MOST ? MOST : total, 1, type)) {
+    if (buf == MPI_IN_PLACE || !side_any(s, buf, total, type)) {
         return -1;
     }
-    s->count = total;
     s->blocks = 1;
     s->counts = counts;
     s->displs = displs;
@@ -335,7 +345,36 @@ int shim_plan_allgatherv(struct shim_call *call, const void *send, int64_t sendc
     return 1;
 }
 
-/* No rank knows how much the others exchange: the communicator decides. */
+/* A side of `count` elements that this rank alone knows; none if there are no elements, as its type and address
+ * mean nothing then. @return 0: MPI refuses it */
+static int leaf_side(struct shim_side *s, int *has, const void *buf, int64_t count, MPI_Datatype type)
+{
+    *has = count != 0;
+    return count == 0 || side_any(s, buf, count, type);
+}
+
+/* The root's blocks; own is the address of this rank's own. @return 0: MPI refuses one of them */
+static int root_side(const struct shim_call *call, struct shim_side *s, const void *own, const void *blocks,
+                     struct shim_ints counts, struct shim_ints displs, MPI_Datatype type)
+{
+    return call->c->rank == call->root
+               ? !is_alias(own, blocks) && block_side(s, call->c->n, blocks, counts, displs, type) >= 0
+               : own != MPI_IN_PLACE;
+}
+
+static int by_communicator(struct shim_call *call, const struct shim_side *leaf)
+{
+    if (!(shim_settings()->allowed >> call->coll & 1)) {
+        return shim_leave(call, SHIM_BY_OFF);
+    }
+    call->dtype = RONDO_UINT8;
+    call->moves = 1;
+    call->send = call->has_out ? call->out.buf : NULL;
+    call->recv = call->has_in ? call->in.buf : NULL;
+    call->count = leaf != NULL ? (size_t)leaf->count * leaf->size : 0;
+    return 1;
+}
+
 int shim_plan_alltoallv(struct shim_call *call, const void *send, struct shim_ints sendcounts,
                         struct shim_ints sdispls, MPI_Datatype sendtype, void *recv,
                         struct shim_ints recvcounts, struct shim_ints rdispls, MPI_Datatype recvtype)
@@ -352,12 +391,45 @@ int shim_plan_alltoallv(struct shim_call *call, const void *send, struct shim_in
         block_side(&call->out, call->c->n, send, sendcounts, sdispls, sendtype) < 0) {
         return shim_leave(call, SHIM_BY_ARGUMENTS);
     }
-    if (!(shim_settings()->allowed >> SHIM_ALLTOALLV & 1)) {
-        return shim_leave(call, SHIM_BY_OFF);
+    return by_communicator(call, NULL);
+}
+
+int shim_plan_gatherv(struct shim_call *call, const void *send, int64_t sendcount, MPI_Datatype sendtype,
+                      void *recv, struct shim_ints counts, struct shim_ints displs, MPI_Datatype recvtype,
+                      int root)
+{
+    call->has_in = call->c->rank == root;
+    call->root = root;
+    if (!root_is_good(call, root) || !root_side(call, &call->in, send, recv, counts, displs, recvtype)) {
+        return shim_leave(call, SHIM_BY_ARGUMENTS);
     }
-    call->dtype = RONDO_UINT8;
-    call->moves = 1;
-    call->send = send;
-    call->recv = recv;
-    return 1;
+    if (send == MPI_IN_PLACE) {
+        send = (char *)recv + shim_int(displs, root) * call->in.extent;
+        sendcount = shim_int(counts, root);
+        sendtype = recvtype;
+    }
+    if (!leaf_side(&call->out, &call->has_out, send, sendcount, sendtype)) {
+        return shim_leave(call, SHIM_BY_ARGUMENTS);
+    }
+    return by_communicator(call, call->has_out ? &call->out : NULL);
+}
+
+int shim_plan_scatterv(struct shim_call *call, const void *send, struct shim_ints counts,
+                       struct shim_ints displs, MPI_Datatype sendtype, void *recv, int64_t recvcount,
+                       MPI_Datatype recvtype, int root)
+{
+    call->has_out = call->c->rank == root;
+    call->root = root;
+    if (!root_is_good(call, root) || !root_side(call, &call->out, recv, send, counts, displs, sendtype)) {
+        return shim_leave(call, SHIM_BY_ARGUMENTS);
+    }
+    if (recv == MPI_IN_PLACE) {
+        recv = (char *)(uintptr_t)send + shim_int(displs, root) * call->out.extent;
+        recvcount = shim_int(counts, root);
+        recvtype = sendtype;
+    }
+    if (!leaf_side(&call->in, &call->has_in, recv, recvcount, recvtype)) {
+        return shim_leave(call, SHIM_BY_ARGUMENTS);
+    }
+    return by_communicator(call, call->has_in ? &call->in : NULL);
 }

@@ -34,10 +34,12 @@
 #define LARGE_BARRIER(Y, name, Name)
 #define LARGE_BCAST(Y, name, Name) LARGE_(Y, name, Name)
 #define LARGE_GATHER(Y, name, Name) LARGE_(Y, name, Name)
+#define LARGE_GATHERV(Y, name, Name) LARGE_(Y, name, Name)
 #define LARGE_REDUCE(Y, name, Name) LARGE_(Y, name, Name)
 #define LARGE_REDUCE_SCATTER(Y, name, Name) LARGE_(Y, name, Name)
 #define LARGE_REDUCE_SCATTER_BLOCK(Y, name, Name) LARGE_(Y, name, Name)
 #define LARGE_SCATTER(Y, name, Name) LARGE_(Y, name, Name)
+#define LARGE_SCATTERV(Y, name, Name) LARGE_(Y, name, Name)
 
 /* An argument of any of the functions, in a register or on the stack; the longest, of Fortran, has 11. */
 typedef uintptr_t A;

@@ -246,6 +246,23 @@ static rondo_status issue_blocks(const struct shim_call *call, rondo_stream stre
                : rondo_all_to_allv(call->send, out, out + n, call->recv, in, in + n, type, comm, stream);
 }
 
+/* Only the root has counts. */
+static rondo_status issue_rooted_blocks(const struct shim_call *call, rondo_stream stream)
+{
+    size_t n = (size_t)call->c->n, *counts = NULL, *displs = NULL;
+    rondo_comm *comm = call->c->rondo;
+    rondo_dtype type = (rondo_dtype)call->dtype;
+    int gathers = call->coll == SHIM_GATHERV;
+    if (call->c->rank == call->root) {
+        counts = call->sizes + (gathers ? 0 : 2 * n);
+        displs = counts + n;
+    }
+    return gathers ? rondo_gatherv(call->send, call->count, call->recv, counts, displs, type, call->root,
+                                   comm, stream)
+                   : rondo_scatterv(call->send, counts, displs, call->recv, call->count, type, call->root,
+                                    comm, stream);
+}
+
 rondo_status shim_issue(const struct shim_call *call, rondo_stream stream)
 {
     rondo_comm *comm = call->c->rondo;
@@ -267,6 +284,8 @@ rondo_status shim_issue(const struct shim_call *call, rondo_stream stream)
     case SHIM_REDUCE_SCATTER:
     case SHIM_ALLGATHERV:
     case SHIM_ALLTOALLV: return issue_blocks(call, stream);
+    case SHIM_GATHERV:
+    case SHIM_SCATTERV: return issue_rooted_blocks(call, stream);
     case SHIM_NCOLLS: break;
     }
     return rondo_fail(RONDO_INTERNAL_ERROR, "an unknown collective (%d)", call->coll);

@@ -212,6 +212,12 @@ int shim_plan_allgatherv(struct shim_call *call, const void *send, int64_t sendc
 int shim_plan_alltoallv(struct shim_call *call, const void *send, struct shim_ints sendcounts,
                         struct shim_ints sdispls, MPI_Datatype sendtype, void *recv,
                         struct shim_ints recvcounts, struct shim_ints rdispls, MPI_Datatype recvtype);
+int shim_plan_gatherv(struct shim_call *call, const void *send, int64_t sendcount, MPI_Datatype sendtype,
+                      void *recv, struct shim_ints counts, struct shim_ints displs, MPI_Datatype recvtype,
+                      int root);
+int shim_plan_scatterv(struct shim_call *call, const void *send, struct shim_ints counts,
+                       struct shim_ints displs, MPI_Datatype sendtype, void *recv, int64_t recvcount,
+                       MPI_Datatype recvtype, int root);
 
 /* ---- decisions (tune.c) ---- */
 
