@@ -62,12 +62,14 @@ static rondo_status open_start(struct rondo_bootstrap *b)
 static void make_up_peer(struct rondo_peer_wire *wire, const struct rondo_peer *mine, int rank, int nlocal)
 {
     struct rondo_peer copy = *mine, *peer = &copy;
+    char host[RONDO_HOST_LEN];
     int node = rank / nlocal;
     peer->rank = rank;
     peer->process_hash += (uint64_t)rank;
     peer->host_hash += (uint64_t)node;
     if (node > 0) {
-        snprintf(peer->host, sizeof(peer->host), "node%06d.cluster.example.org", node);
+        snprintf(host, sizeof(host), "node%06d.cluster.example.org", node);
+        peer->host = host;
     }
     rondo_peer_pack(wire, peer);
 }
@@ -77,7 +79,8 @@ static rondo_status allgather_start(struct rondo_bootstrap *b, const void *mine,
     struct fake *fake = (struct fake *)b;
     double begin = cpu_ms();
     struct rondo_peer peer = { .rank = 0 };
-    if (fake->result->rounds == 0 && !rondo_peer_unpack(&peer, mine)) {
+    struct rondo_peer_parts parts;
+    if (fake->result->rounds == 0 && !rondo_peer_unpack(&peer, &parts, mine)) {
         return rondo_fail(RONDO_INTERNAL_ERROR, "the first record is no peer's");
     }
     for (int rank = 0; rank < b->nranks; rank++) {

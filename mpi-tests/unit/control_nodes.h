@@ -20,6 +20,7 @@ struct nodes {
     int local_ranks[NODES_MAX][NODES_MAX], nlocal[NODES_MAX]; /* by node */
     uint64_t comm_hash;
     struct rondo_peer peers[NODES_MAX];
+    char hosts[NODES_MAX][16];             /* by node */
     struct rondo_shm_name name[NODES_MAX]; /* by node */
     struct rondo_control *control[NODES_MAX];
 };
@@ -43,7 +44,8 @@ static inline void nodes_init(struct nodes *w, int nnodes, int nlocal, int proce
         w->peers[r].process_hash = 100 + (uint64_t)(processes ? r : node);
         w->peers[r].id.nonce[0] = 0xabcd0000 + serial;
         w->peers[r].id.nonce[1] = 77;
-        snprintf(w->peers[r].host, sizeof(w->peers[r].host), "host%d", node);
+        snprintf(w->hosts[node], sizeof(w->hosts[node]), "host%d", node);
+        w->peers[r].host = w->hosts[node];
     }
 }
 

@@ -19,6 +19,7 @@ enum { MAX_RANKS = 64 };
 
 struct job {
     struct rondo_peer *peers;
+    struct rondo_cores cores[MAX_RANKS]; /* of the peers */
     struct rondo_layout layout;
     int n;
 };
@@ -34,7 +35,8 @@ static inline void job_init(struct job *job, int n, const int *core, const int *
         job->peers[r].nranks = n;
         job->peers[r].device = -1;
         job->peers[r].host_hash = node != NULL ? (uint64_t)node[r] + 1 : 1;
-        job->peers[r].cores.bits[core[r] / 64] |= (uint64_t)1 << (core[r] % 64);
+        job->peers[r].cores = &job->cores[r];
+        job->cores[r].bits[core[r] / 64] |= (uint64_t)1 << (core[r] % 64);
     }
 }
 

@@ -75,6 +75,7 @@ struct world {
     rondo_status (*offer)(struct world *w, int rank); /* replaces rank_offer */
     const char *net_name;                             /* of all links */
     struct rondo_peer peers[MAX_RANKS];
+    char hosts[MAX_RANKS][16];
     int index[MAX_RANKS], node_of[MAX_RANKS];
     enum rondo_shm_mode mode;
     int apart, index_apart[MAX_RANKS][MAX_RANKS],
@@ -104,7 +105,8 @@ static inline struct world *world_new(int nranks, enum rondo_shm_mode mode, uint
         w->peers[i].nranks = nranks;
         w->peers[i].pid = getpid();
         w->peers[i].host_hash = 17;
-        snprintf(w->peers[i].host, sizeof(w->peers[i].host), "host%d", i);
+        snprintf(w->hosts[i], sizeof(w->hosts[i]), "host%d", i);
+        w->peers[i].host = w->hosts[i];
     }
     pthread_barrierattr_init(&attr);
     pthread_barrierattr_setpshared(&attr, PTHREAD_PROCESS_SHARED);
@@ -152,7 +154,7 @@ static inline rondo_status rank_open(struct world *w, int rank, int max_links)
                                  .lazy_protos = 1u << RONDO_PROTO_LL,
                                  .progress = &r->progress,
                                  .name = "test",
-                                 .arenas = w->arenas };
+                                 .arenas = w->apart ? &w->arenas[rank] : w->arenas };
     memcpy(r->net.slot_bytes, w->slot_bytes, sizeof(w->slot_bytes));
     if (w->before != NULL) {
         w->before(w, r);

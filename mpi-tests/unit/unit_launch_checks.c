@@ -28,6 +28,7 @@ static const char *const variables[] = {
 };
 
 static struct rondo_peer *peers;
+static struct rondo_peer_parts parts[MAX_RANKS]; /* of the peers */
 static struct rondo_launch_scene scene;
 static struct rondo_launch_view view;
 static int32_t gone;      /* the process that does not exist */
@@ -36,10 +37,10 @@ static int probes;        /* how many were opened */
 static char text[RONDO_ERROR_TEXT * 2];
 
 static int has_process(int32_t pid) { return pid != gone; }
-static int can_open(const struct rondo_shm_name *probe)
+static int can_open(const struct rondo_peer *peer)
 {
     probes++;
-    return probe->pid == reachable;
+    return peer->pid == reachable;
 }
 
 static int setup(void **state)
@@ -51,6 +52,7 @@ static int setup(void **state)
     gone = reachable = -1;
     probes = 0;
     memset(&scene, 0, sizeof scene);
+    memset(parts, 0, sizeof parts);
     scene.launcher.task = -1;
     scene.has_process = has_process;
     scene.can_open = can_open;
@@ -72,14 +74,16 @@ static void job(int nhosts, int per_host)
     for (int r = 0; r < scene.nranks; r++) {
         struct rondo_peer *peer = &peers[r];
         int host = r / per_host;
-        snprintf(peer->host, sizeof peer->host, "n%d", host);
+        snprintf(parts[r].host, sizeof parts[r].host, "n%d", host);
+        peer->host = parts[r].host;
+        peer->cores = &parts[r].cores;
         peer->rank = r;
-        peer->pid = peer->probe.pid = 1000 + r;
+        peer->pid = 1000 + r;
         peer->host_hash = 77 + (uint64_t)host;
         peer->shm_dev = 28;
         peer->pidns = 42;
         peer->process_hash = (uint64_t)(r * 31 + 1);
-        peer->cores.bits[0] = UINT64_C(1) << r % per_host;
+        parts[r].cores.bits[0] = UINT64_C(1) << r % per_host;
     }
     scene.launcher_cores.bits[0] = 0xff;
 }
@@ -230,7 +234,7 @@ static void ranks_bound_to_one_core_get_advice_to_unbind(void **state)
     job(2, 4);
     scene.launcher.unbind = "mpirun --bind-to none";
     for (int r = 4; r < 8; r++) {
-        peers[r].cores.bits[0] = 8;
+        parts[r].cores.bits[0] = 8;
     }
     inspect(0, RONDO_NUM_LAUNCH_CHECKS);
     inspect(4, RONDO_LAUNCH_CORES);
@@ -238,8 +242,8 @@ static void ranks_bound_to_one_core_get_advice_to_unbind(void **state)
     assert_text("mpirun --bind-to none");
     inspect(5, RONDO_NUM_LAUNCH_CHECKS);
     /* Two of them share a core. */
-    peers[5].cores.bits[0] = 1;
-    peers[6].cores.bits[0] = 2;
+    parts[5].cores.bits[0] = 1;
+    parts[6].cores.bits[0] = 2;
     inspect(4, RONDO_LAUNCH_CORES);
     assert_text("bound to 3 cores");
     scene.launcher.unbind = NULL;
@@ -252,7 +256,7 @@ static void no_warning_when_the_launcher_has_no_more_cores(void **state)
     (void)state;
     job(1, 4);
     for (int r = 0; r < 4; r++) {
-        peers[r].cores.bits[0] = 3;
+        parts[r].cores.bits[0] = 3;
     }
     scene.launcher_cores.bits[0] = 3;
     inspect(0, RONDO_NUM_LAUNCH_CHECKS);
@@ -311,7 +315,7 @@ static void a_warning_names_the_namespace_that_divides_a_host(void **state)
     for (int r = 0; r < 8; r++) {
         peers[r].host_hash = 9 + (r < 2);
         peers[r].shm_dev = 20 + (uint64_t)(r / 2);
-        snprintf(peers[r].host, sizeof peers[r].host, "same");
+        peers[r].host = "same";
     }
     inspect(0, RONDO_NUM_LAUNCH_CHECKS);
     inspect(2, RONDO_LAUNCH_DIVIDED);
@@ -367,9 +371,9 @@ static void the_longest_warnings_are_not_truncated(void **state)
     (void)state;
     job(1, 4);
     for (int r = 0; r < 4; r++) {
-        memset(peers[r].host, 'h', sizeof peers[r].host); /* a peer may leave out the terminator */
+        memset(parts[r].host, 'h', sizeof parts[r].host); /* without a terminator */
         peers[r].pid = INT32_MAX;
-        peers[r].cores.bits[0] = 1;
+        parts[r].cores.bits[0] = 1;
     }
     scene.launcher = (struct rondo_launcher){ "mpiexec", NULL, 4, 0, 2 };
     scene.rank = 0;

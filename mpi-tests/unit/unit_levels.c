@@ -94,7 +94,7 @@ static void a_rank_in_two_groups_drops_their_level(void **state)
     }
     synthetic("package:1 numa:2 l3:4 core:2 pu:1");
     job_init(&job, 16, core, NULL);
-    job.peers[0].cores.bits[0] |= 1 << 2; /* cores 0 and 2: two caches of one NUMA node */
+    job.cores[0].bits[0] |= 1 << 2; /* cores 0 and 2: two caches of one NUMA node */
     job_lay(&job, 1);
     assert_int_equal(job.layout.model.levels.n, 1);
     assert_int_equal(job.layout.model.levels.kind[0], RONDO_LEVEL_NUMA);

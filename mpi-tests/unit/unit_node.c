@@ -90,7 +90,7 @@ static void unbound_ranks_keep_their_order(void **state)
     synthetic("pack:2 numa:1 core:4 pu:1");
     job_init(&job, 8, core, NULL);
     for (int r = 0; r < 8; r++) {
-        job.peers[r].cores.bits[0] = 0xff;
+        job.cores[r].bits[0] = 0xff;
     }
     job_lay(&job, 1);
     for (int i = 0; i < 8; i++) {

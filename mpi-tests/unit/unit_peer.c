@@ -15,11 +15,13 @@
 #include "net/peer_wire.h"
 #include "says.h"
 
+static struct rondo_peer_parts parts; /* of all records that are filled here */
+
 static struct rondo_peer *peers_new(int n)
 {
     struct rondo_peer *peers, one;
     assert_int_equal(RONDO_NEW_ARRAY(peers, n, "peers"), RONDO_SUCCESS);
-    assert_int_equal(rondo_peer_fill(&one, 0, n, NULL), RONDO_SUCCESS);
+    assert_int_equal(rondo_peer_fill(&one, &parts, 0, n, NULL), RONDO_SUCCESS);
     for (int i = 0; i < n; i++) {
         peers[i] = one;
         peers[i].rank = i;
@@ -33,7 +35,8 @@ static void record_describes_this_process(void **state)
     struct rondo_peer peer;
     struct rondo_shm probe = { .fd = 7,
                                .name = { .mode = RONDO_SHM_MODE_MEMFD, .pid = 1, .fd = 7, .inode = 9 } };
-    assert_int_equal(rondo_peer_fill(&peer, 3, 8, &probe), RONDO_SUCCESS);
+    struct rondo_shm file = { .fd = -1, .name = { .mode = RONDO_SHM_MODE_FILE, .inode = 9 } };
+    assert_int_equal(rondo_peer_fill(&peer, &parts, 3, 8, &probe), RONDO_SUCCESS);
     assert_int_equal(peer.head.magic, RONDO_PEER_MAGIC);
     assert_int_equal(peer.head.status, RONDO_SUCCESS);
     assert_int_equal(peer.version, RONDO_VERSION_CODE);
@@ -45,7 +48,7 @@ static void record_describes_this_process(void **state)
     assert_string_equal(peer.host, rondo_log_host());
     assert_int_equal(peer.param_hash, rondo_param_agree_hash());
     assert_true(peer.memory > 1 << 20);
-    assert_true(rondo_cores_count(&peer.cores) > 0);
+    assert_true(rondo_cores_count(peer.cores) > 0);
     assert_int_not_equal(peer.pidns, 0);
     assert_int_not_equal(peer.netns, 0);
     assert_int_equal(peer.probe.inode, 9);
@@ -54,21 +57,68 @@ static void record_describes_this_process(void **state)
     }
     assert_int_equal(peer.control_number, 0);
     assert_int_equal(peer.netdevs, 0);
+    assert_false(rondo_peer_can_open(&peer)); /* no process has that descriptor */
+    assert_int_equal(rondo_peer_fill(&peer, &parts, 3, 8, &file), RONDO_SUCCESS);
+    assert_int_equal(peer.probe.inode, 0);
+}
+
+static void a_process_opens_the_probe_of_its_own_record(void **state)
+{
+    struct rondo_peer peer;
+    struct rondo_shm probe = { .fd = -1 };
+    (void)state;
+    if (rondo_shm_create(&probe, 4096, RONDO_SHM_MODE_MEMFD) != RONDO_SUCCESS) {
+        skip(); /* no memfds */
+    }
+    assert_int_equal(rondo_peer_fill(&peer, &parts, 0, 1, &probe), RONDO_SUCCESS);
+    assert_true(rondo_peer_can_open(&peer));
+    peer.probe.inode++; /* another file has that descriptor now */
+    assert_false(rondo_peer_can_open(&peer));
+    rondo_shm_close(&probe);
+}
+
+/* Ranks of a host share its name and equal core sets; what a record points to outlives where it came from. */
+static void hosts_and_core_sets_are_kept_once(void **state)
+{
+    enum { RANKS = 4000, PER_HOST = 8, SETS = 4 };
+    static struct rondo_peer peers[RANKS];
+    struct rondo_intern *table;
+    (void)state;
+    assert_int_equal(rondo_intern_create(&table), RONDO_SUCCESS);
+    for (int r = 0; r < RANKS; r++) {
+        struct rondo_peer_parts own = { .host = "" };
+        snprintf(own.host, sizeof own.host, "node%d.cluster", r / PER_HOST);
+        own.cores.bits[r % SETS] = 0xff;
+        peers[r] = (struct rondo_peer){ .rank = r, .host = own.host, .cores = &own.cores };
+        assert_int_equal(rondo_peer_keep(&peers[r], table), RONDO_SUCCESS);
+    }
+    assert_int_equal(rondo_intern_count(table), RANKS / PER_HOST + SETS);
+    rondo_intern_hold(table);
+    rondo_intern_release(table); /* once is left */
+    for (int r = 0; r < RANKS; r++) {
+        char host[RONDO_HOST_LEN];
+        snprintf(host, sizeof host, "node%d.cluster", r / PER_HOST);
+        assert_string_equal(peers[r].host, host);
+        assert_ptr_equal(peers[r].host, peers[r / PER_HOST * PER_HOST].host);
+        assert_ptr_equal(peers[r].cores, peers[r % SETS].cores);
+        assert_int_equal(peers[r].cores->bits[r % SETS], 0xff);
+    }
+    rondo_intern_release(table);
 }
 
 static void forked_child_is_another_process_on_the_same_node(void **state)
 {
     (void)state;
     struct rondo_peer parent, again, child;
-    assert_int_equal(rondo_peer_fill(&parent, 0, 2, NULL), RONDO_SUCCESS);
-    assert_int_equal(rondo_peer_fill(&again, 1, 2, NULL), RONDO_SUCCESS);
+    assert_int_equal(rondo_peer_fill(&parent, &parts, 0, 2, NULL), RONDO_SUCCESS);
+    assert_int_equal(rondo_peer_fill(&again, &parts, 1, 2, NULL), RONDO_SUCCESS);
     assert_int_equal(parent.process_hash, again.process_hash);
     int fd[2];
     assert_int_equal(pipe(fd), 0);
     pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
-        int bad = rondo_peer_fill(&child, 1, 2, NULL) != RONDO_SUCCESS ||
+        int bad = rondo_peer_fill(&child, &parts, 1, 2, NULL) != RONDO_SUCCESS ||
                   write(fd[1], &child, sizeof child) != (ssize_t)sizeof child;
         _exit(bad);
     }
@@ -105,7 +155,7 @@ static void RONDO_HOSTID_replaces_the_identity_of_the_host(void **state)
             unsetenv("RONDO_HOSTID");
         }
         assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
-        assert_int_equal(rondo_peer_fill(&peer[i], i, 4, NULL), RONDO_SUCCESS);
+        assert_int_equal(rondo_peer_fill(&peer[i], &parts, i, 4, NULL), RONDO_SUCCESS);
     }
     assert_false(rondo_peer_same_node(&peer[0], &peer[1]));
     assert_true(rondo_peer_same_node(&peer[0], &peer[2]));
@@ -165,8 +215,9 @@ static void a_different_version_is_named_with_both_hosts(void **state)
     (void)state;
     struct rondo_peer *peers = peers_new(3);
     peers[2].version = 90807;
-    memset(peers[2].host, 'x',
-           sizeof peers[2].host); /* not terminated: the check must not read past the field */
+    char unterminated[RONDO_HOST_LEN]; /* the check must not read past it */
+    memset(unterminated, 'x', sizeof unterminated);
+    peers[2].host = unterminated;
     assert_int_equal(rondo_peers_check(peers, 3), RONDO_INVALID_USAGE);
     assert_says("rank 2 on xxx");
     assert_says("Rondo 9.8.7");
@@ -404,7 +455,7 @@ static struct rondo_peer random_peer(uint64_t seed)
     for (int i = 0; i < 4; i++) {
         random[i] = rondo_hash(&i, sizeof i, seed);
     }
-    assert_int_equal(rondo_peer_fill(&peer, (int)(random[0] >> 40), (int)(random[0] >> 33) | 1, NULL),
+    assert_int_equal(rondo_peer_fill(&peer, &parts, (int)(random[0] >> 40), (int)(random[0] >> 33) | 1, NULL),
                      RONDO_SUCCESS);
     peer.device = random[1] & 1 ? (int)(random[1] >> 60) : -1;
     peer.shares_gpu = random[1] >> 1 & 1;
@@ -419,24 +470,28 @@ static struct rondo_peer random_peer(uint64_t seed)
         peer.id = (struct rondo_unique_id){ { random[0], random[1] }, -1, (uint32_t)random[2] };
     }
     if (random[1] & 8) {
-        peer.probe = (struct rondo_shm_name){ .mode = 3,
-                                              .pid = peer.pid,
-                                              .fd = 77,
-                                              .life = 5,
-                                              .inode = 123456,
-                                              .size = 4096,
-                                              .path = "@rondo-12345678-abcdef" };
+        peer.probe = (struct rondo_peer_probe){ 123456 + random[2] % 99, 4096, 77, 0 };
     }
-    memset(&peer.cores, 0, sizeof peer.cores);
+    memset(&parts.cores, 0, sizeof parts.cores);
     for (int k = 0; k < (int)(random[3] & 3); k++) { /* some ranges */
         int from = (int)(random[k] >> 30 & 511), n = 1 + (int)(random[k] >> 20 & 127);
         for (int core = from; core < from + n; core++) {
-            peer.cores.bits[core / 64] |= UINT64_C(1) << (core % 64);
+            parts.cores.bits[core / 64] |= UINT64_C(1) << (core % 64);
         }
     }
-    memset(peer.host, 0, sizeof peer.host);
-    memset(peer.host, 'a' + (int)(random[3] & 15), 1 + (random[2] & 31));
+    memset(parts.host, 0, sizeof parts.host);
+    memset(parts.host, 'a' + (int)(random[3] & 15), 1 + (random[2] & 31));
     return peer;
+}
+
+static void assert_same(const struct rondo_peer *a, const struct rondo_peer *b)
+{
+    struct rondo_peer copy = *a;
+    assert_string_equal(a->host, b->host);
+    assert_memory_equal(a->cores, b->cores, sizeof *a->cores);
+    copy.host = b->host;
+    copy.cores = b->cores;
+    assert_memory_equal(&copy, b, sizeof copy);
 }
 
 static void a_packed_record_says_the_same(void **state)
@@ -444,11 +499,37 @@ static void a_packed_record_says_the_same(void **state)
     (void)state;
     for (uint64_t seed = 1; seed <= 500; seed++) {
         struct rondo_peer peer = random_peer(seed), again;
+        struct rondo_peer_parts read;
         struct rondo_peer_wire wire;
         assert_true(rondo_peer_pack(&wire, &peer));
-        assert_true(rondo_peer_unpack(&again, &wire));
-        assert_memory_equal(&again, &peer, sizeof peer);
+        assert_true(rondo_peer_unpack(&again, &read, &wire));
+        assert_same(&again, &peer);
     }
+}
+
+/* As creation reads a table: what is kept of a record takes the begin of its place. */
+static void records_are_read_where_they_lie(void **state)
+{
+    enum { RANKS = 40 };
+    struct rondo_peer_wire wire[RANKS];
+    struct rondo_peer *peers = (struct rondo_peer *)(void *)wire;
+    struct rondo_intern *table;
+    struct rondo_peer_parts read;
+    (void)state;
+    assert_int_equal(rondo_intern_create(&table), RONDO_SUCCESS);
+    for (int r = 0; r < RANKS; r++) {
+        struct rondo_peer peer = random_peer((uint64_t)r + 1);
+        assert_true(rondo_peer_pack(&wire[r], &peer));
+    }
+    for (int r = 0; r < RANKS; r++) {
+        assert_true(rondo_peer_unpack(&peers[r], &read, &wire[r]));
+        assert_int_equal(rondo_peer_keep(&peers[r], table), RONDO_SUCCESS);
+    }
+    for (int r = 0; r < RANKS; r++) {
+        struct rondo_peer peer = random_peer((uint64_t)r + 1);
+        assert_same(&peers[r], &peer);
+    }
+    rondo_intern_release(table);
 }
 
 static void set_core(struct rondo_cores *cores, int core)
@@ -460,36 +541,38 @@ static void set_core(struct rondo_cores *cores, int core)
 static void a_usual_core_set_keeps_its_gaps(void **state)
 {
     struct rondo_peer peer = random_peer(1), again;
+    struct rondo_peer_parts read;
     struct rondo_peer_wire wire;
     (void)state;
-    memset(&peer.cores, 0, sizeof peer.cores);
+    memset(&parts.cores, 0, sizeof parts.cores);
     for (int core = 0; core < 256; core += 2) {
-        set_core(&peer.cores, core);
+        set_core(&parts.cores, core);
     }
-    snprintf(peer.host, sizeof peer.host, "node0123456.rack17.cluster.example.org");
+    snprintf(parts.host, sizeof parts.host, "node0123456.rack17.cluster.example.org");
     assert_true(rondo_peer_pack(&wire, &peer));
-    assert_true(rondo_peer_unpack(&again, &wire));
-    assert_memory_equal(&again, &peer, sizeof peer);
+    assert_true(rondo_peer_unpack(&again, &read, &wire));
+    assert_same(&again, &peer);
 }
 
 static void what_does_not_fit_is_cut_as_documented(void **state)
 {
     struct rondo_peer peer = random_peer(1), again;
+    struct rondo_peer_parts read;
     struct rondo_peer_wire wire;
     (void)state;
     for (uint64_t seed = 1; seed < 50; seed++) {
-        memset(&peer.cores, 0, sizeof peer.cores);
+        memset(&parts.cores, 0, sizeof parts.cores);
         for (int core = 0; core < RONDO_MAX_CORES; core++) {
             if (rondo_hash(&core, sizeof core, seed) & 1) {
-                set_core(&peer.cores, core);
+                set_core(&parts.cores, core);
             }
         }
-        memset(peer.host, 'h', sizeof peer.host - 1);
+        memset(parts.host, 'h', sizeof parts.host - 1);
         assert_true(rondo_peer_pack(&wire, &peer));
-        assert_true(rondo_peer_unpack(&again, &wire));
+        assert_true(rondo_peer_unpack(&again, &read, &wire));
         assert_true(strlen(again.host) >= 23 && strncmp(again.host, peer.host, strlen(again.host)) == 0);
         for (int i = 0; i < RONDO_MAX_CORES / 64; i++) {
-            assert_int_equal(peer.cores.bits[i] & ~again.cores.bits[i], 0);
+            assert_int_equal(peer.cores->bits[i] & ~again.cores->bits[i], 0);
         }
         assert_int_equal(again.param_hash, peer.param_hash);
     }
@@ -502,15 +585,15 @@ static void records_that_peers_wrote_are_read_within_bounds(void **state)
     (void)state;
     for (uint64_t seed = 1; seed <= 4000; seed++) {
         struct rondo_peer peer = random_peer(seed % 40 + 1), again;
+        struct rondo_peer_parts read;
         struct rondo_peer_wire wire;
         assert_true(rondo_peer_pack(&wire, &peer));
         for (int k = 0; k < 3; k++) {
             uint64_t random = rondo_hash(&k, sizeof k, seed);
             wire.bytes[8 + random % (sizeof wire.bytes - 8)] = (uint8_t)(random >> 32);
         }
-        refused += !rondo_peer_unpack(&again, &wire);
-        assert_non_null(memchr(again.host, 0, sizeof again.host));
-        assert_non_null(memchr(again.probe.path, 0, sizeof again.probe.path));
+        refused += !rondo_peer_unpack(&again, &read, &wire);
+        assert_non_null(memchr(read.host, 0, sizeof read.host));
         assert_non_null(memchr(again.bus_id, 0, sizeof again.bus_id));
     }
     assert_true(refused > 100);
@@ -519,15 +602,16 @@ static void records_that_peers_wrote_are_read_within_bounds(void **state)
 static void a_record_of_another_version_is_left_to_the_check(void **state)
 {
     struct rondo_peer peer = random_peer(1), again[2];
+    struct rondo_peer_parts read[2];
     struct rondo_peer_wire wire;
     (void)state;
     peer.rank = 0;
     peer.nranks = 2;
     assert_true(rondo_peer_pack(&wire, &peer));
-    assert_true(rondo_peer_unpack(&again[0], &wire));
+    assert_true(rondo_peer_unpack(&again[0], &read[0], &wire));
     peer.version++;
     assert_true(rondo_peer_pack(&wire, &peer));
-    assert_true(rondo_peer_unpack(&again[1], &wire));
+    assert_true(rondo_peer_unpack(&again[1], &read[1], &wire));
     assert_int_equal(rondo_peers_check(again, 2), RONDO_INVALID_USAGE);
     assert_says("runs Rondo");
 }
@@ -537,6 +621,8 @@ int main(void)
     setenv("RONDO_DEBUG", "NONE", 1); /* the test reads the errors itself */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(record_describes_this_process),
+        cmocka_unit_test(a_process_opens_the_probe_of_its_own_record),
+        cmocka_unit_test(hosts_and_core_sets_are_kept_once),
         cmocka_unit_test(forked_child_is_another_process_on_the_same_node),
         cmocka_unit_test(node_is_host_and_shm_device_and_pid_namespace),
         cmocka_unit_test(RONDO_HOSTID_replaces_the_identity_of_the_host),
@@ -553,6 +639,7 @@ int main(void)
         cmocka_unit_test(a_long_sentence_is_cut_not_lost),
         cmocka_unit_test(records_carry_no_error_text),
         cmocka_unit_test(a_packed_record_says_the_same),
+        cmocka_unit_test(records_are_read_where_they_lie),
         cmocka_unit_test(a_usual_core_set_keeps_its_gaps),
         cmocka_unit_test(what_does_not_fit_is_cut_as_documented),
         cmocka_unit_test(records_that_peers_wrote_are_read_within_bounds),

@@ -68,7 +68,8 @@ struct rondo_job {
 /* The ranks, and what connects them. */
 struct rondo_wiring {
     struct rondo_peer *peers;
-    struct rondo_shm_name *arenas;
+    struct rondo_intern *names;    /* hosts and core sets of the peers; a child holds its parent's */
+    struct rondo_shm_name *arenas; /* by local rank */
     struct rondo_layout layout;
     struct rondo_net net;
     size_t bytes; /* of shared memory for buffers */

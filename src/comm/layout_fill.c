@@ -96,7 +96,9 @@ static rondo_status fill_model(struct rondo_layout *layout, const struct rondo_p
     RONDO_TRY_GOTO(RONDO_NEW_ARRAY(cores, layout->nnodes, "the nodes' cores"), out);
     RONDO_TRY_GOTO(RONDO_NEW_ARRAY(ranks, layout->nnodes, "the nodes' cores"), out);
     for (int r = 0; r < layout->nranks; r++) {
-        rondo_cores_unite(&cores[layout->node_of[r]], &peers[r].cores);
+        if (peers[r].cores != NULL) {
+            rondo_cores_unite(&cores[layout->node_of[r]], peers[r].cores);
+        }
         ranks[layout->node_of[r]]++;
     }
     for (int i = 0; i < layout->nnodes; i++) {

@@ -171,6 +171,7 @@ void rondo_ctx_free(struct rondo_ctx *ctx)
     rondo_tune_free(ctx->running.tune);
     rondo_free(ctx->wiring.arenas);
     rondo_free(ctx->wiring.peers);
+    rondo_intern_release(ctx->wiring.names);
     rondo_free(ctx->job.shrinks);
     pthread_mutex_destroy(&ctx->queue.lock);
     rondo_free(ctx);

@@ -67,7 +67,7 @@ static void inspect_local(const struct rondo_launch_scene *scene, struct rondo_l
 {
     const struct rondo_peer *peer = &scene->peers[r];
     view->nranks++;
-    rondo_cores_unite(&view->cores, &peer->cores);
+    rondo_cores_unite(&view->cores, peer->cores);
     if (view->stranger < 0 && peer->pidns != 0 && !scene->has_process(peer->pid)) {
         view->stranger = r;
     }
@@ -83,7 +83,7 @@ static void inspect_host(const struct rondo_launch_scene *scene, struct rondo_la
         return;
     }
     ++*nprobes;
-    if (scene->can_open(&peer->probe)) {
+    if (scene->can_open(peer)) {
         view->twin = r;
     }
 }
@@ -235,7 +235,7 @@ void rondo_launch_warn(const struct rondo_ctx *ctx)
         .nranks = ctx->job.nranks,
         .has_hostid = hostid && hostid[0],
         .has_process = has_process,
-        .can_open = rondo_shm_can_open,
+        .can_open = rondo_peer_can_open,
     };
     if (ctx->job.nranks < 2 || !rondo_log_on(RONDO_LOG_WARN, 0)) {
         return;

@@ -29,7 +29,7 @@ struct rondo_launch_scene {
     struct rondo_launcher launcher;
     struct rondo_cores launcher_cores; /* empty: unknown */
     int (*has_process)(int32_t pid);
-    int (*can_open)(const struct rondo_shm_name *probe);
+    int (*can_open)(const struct rondo_peer *peer);
 };
 
 /* What they find. Ranks are -1 where there is none. */

@@ -273,7 +273,9 @@ static rondo_status node_input(const struct rondo_layout *layout, const struct r
         const struct rondo_peer *peer = &peers[layout->local_ranks[i]];
         input->rank[i].rank = peer->rank;
         input->rank[i].busid = peer->device >= 0 && known ? rondo_busid_parse(peer->bus_id) : -1;
-        input->rank[i].cores = peer->cores;
+        if (peer->cores != NULL) {
+            input->rank[i].cores = *peer->cores;
+        }
     }
     if (machine.is_described) {
         place_by_core(input->rank, layout->nlocal);

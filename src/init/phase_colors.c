@@ -78,6 +78,7 @@ static rondo_status inherit_peers(struct rondo_init *init, const int *ranks, int
     peers[0].id.nonce[0] = rondo_hash(&parent->job.id, sizeof(parent->job.id), tag);
     peers[0].id.nonce[1] = rondo_hash(&parent->job.id, sizeof(parent->job.id), peers[0].id.nonce[0]);
     init->ctx->wiring.peers = peers;
+    init->ctx->wiring.names = rondo_intern_hold(parent->wiring.names);
     init->ctx->wiring.net.shm_mode = parent->wiring.net.shm_mode;
     return RONDO_SUCCESS;
 }

@@ -36,12 +36,8 @@ static const struct rondo_connect *records_of(void *arg, int peer)
 static rondo_status prepare_connections(struct rondo_init *init)
 {
     struct rondo_ctx *ctx = init->ctx;
-    struct rondo_control_config config;
     RONDO_TRY(rondo_fault("connections", ctx->job.rank, 0));
-    if (ctx->wiring.control == NULL) {
-        rondo_init_control_config(init, &config);
-        RONDO_TRY(rondo_control_attach(&ctx->wiring.control, &config, &init->segment));
-    }
+    RONDO_TRY(rondo_init_attach(init));
     ctx->wiring.net.control = ctx->wiring.control;
     return rondo_links_offer(ctx, connects_of(init->mine));
 }

@@ -25,7 +25,8 @@ struct graph_record {
     int32_t nchannels;
     uint32_t protos;
     struct rondo_graph_note note;
-    struct rondo_shm_name arena, segment; /* segment: of the node's control plane, from its lowest rank */
+    struct rondo_shm_name memory; /* this rank's arena; of a node's lowest rank the segment of its control
+                                   * plane, where the others find its arena */
 };
 
 /* With several nodes, or when ranks of a node may not share memory. */
@@ -34,6 +35,8 @@ struct nodes_record {
     uint8_t control_addr[RONDO_ADDR_BYTES];
     uint32_t control_number, netdevs;
 };
+
+_Static_assert(sizeof(struct graph_record) == 136 && sizeof(struct nodes_record) == 176, "documented sizes");
 
 /* All ranks compute the same value: they agree on the parameter. */
 static int needs_net(const struct rondo_ctx *ctx)
@@ -64,7 +67,7 @@ static enum rondo_shm_mode auto_shm_mode(const struct rondo_ctx *ctx, const char
     const struct rondo_layout *l = &ctx->wiring.layout;
     const struct rondo_peer *self = &ctx->wiring.peers[ctx->job.rank],
                             *next = &ctx->wiring.peers[l->local_ranks[(l->local_rank + 1) % l->nlocal]];
-    if (next->probe.mode != RONDO_SHM_MODE_MEMFD) {
+    if (next->probe.inode == 0) {
         *why = "there is no memfd here";
         return RONDO_SHM_MODE_FILE;
     }
@@ -73,7 +76,7 @@ static enum rondo_shm_mode auto_shm_mode(const struct rondo_ctx *ctx, const char
         return RONDO_SHM_MODE_MEMFD;
     }
     /* Peers cannot open the /proc files of a process that is not dumpable, whatever it can open itself. */
-    if (prctl(PR_GET_DUMPABLE) == 1 && rondo_shm_can_open(&next->probe)) {
+    if (prctl(PR_GET_DUMPABLE) == 1 && rondo_peer_can_open(next)) {
         *why = "the next rank's can be opened through /proc";
         return RONDO_SHM_MODE_MEMFD;
     }
@@ -127,7 +130,7 @@ static void fill_net(struct rondo_ctx *ctx)
     net->name = ctx->job.name;
 }
 
-void rondo_init_control_config(const struct rondo_init *init, struct rondo_control_config *config)
+static void control_config(const struct rondo_init *init, struct rondo_control_config *config)
 {
     const struct rondo_ctx *ctx = init->ctx;
     memset(config, 0, sizeof(*config));
@@ -141,6 +144,7 @@ void rondo_init_control_config(const struct rondo_init *init, struct rondo_contr
     config->node_of = ctx->wiring.layout.node_of;
     config->comm_hash = ctx->job.hash;
     config->extra = init->extra;
+    config->arena = ctx->wiring.net.arena;
     config->mailbox_capacity = ctx->backend->mailbox_capacity(ctx);
     config->shm_mode = ctx->wiring.net.shm_mode;
     config->pinned = ctx->backend->is_gpu;
@@ -199,15 +203,15 @@ static rondo_status prepare_graphs(struct rondo_init *init, struct graph_record 
     }
     mine->note.handover = rondo_init_known_handover(init);
     RONDO_TRY(rondo_net_open(&ctx->wiring.net, rondo_links_max(&ctx->wiring.layout, mine->nchannels)));
-    mine->arena = ctx->wiring.net.arena;
+    mine->memory = ctx->wiring.net.arena;
     ctx->backend->fill_record(ctx, backend_part(ctx, mine));
     if (ctx->wiring.layout.local_rank == 0) {
         RONDO_TRY(rondo_node_graphs(&ctx->wiring.layout, ctx->wiring.peers, &init->graph_bytes,
                                     &init->graph_nbytes,
                                     ctx->backend->record_modes(backend_part(ctx, mine))));
         init->extra = init->inherits ? init->graph_nbytes : 0;
-        rondo_init_control_config(init, &config);
-        RONDO_TRY(rondo_control_create(&ctx->wiring.control, &config, &mine->segment));
+        control_config(init, &config);
+        RONDO_TRY(rondo_control_create(&ctx->wiring.control, &config, &mine->memory));
         if (init->extra > 0) {
             memcpy(rondo_control_extra(ctx->wiring.control), init->graph_bytes, init->extra);
         }
@@ -318,9 +322,41 @@ static int is_near(const struct rondo_init *init)
                (init->handover.known || ctx->wiring.layout.model.ranks_per_core > 1);
     for (int r = 0; near && r < ctx->job.nranks; r++) {
         const struct graph_record *record = rondo_init_record(init, r);
-        near = record->arena.mode == RONDO_SHM_MODE_MEMFD;
+        near = record->memory.mode == RONDO_SHM_MODE_MEMFD;
     }
     return near;
+}
+
+/* Keep the names of this node's memory. */
+static rondo_status take_names(struct rondo_init *init)
+{
+    struct rondo_ctx *ctx = init->ctx;
+    const struct rondo_layout *l = &ctx->wiring.layout;
+    RONDO_TRY(RONDO_NEW_ARRAY(ctx->wiring.arenas, l->nlocal, "the names of the ranks' memory"));
+    for (int i = 1; i < l->nlocal; i++) {
+        const struct graph_record *record = rondo_init_record(init, l->local_ranks[i]);
+        ctx->wiring.arenas[i] = record->memory;
+    }
+    if (l->local_rank == 0) {
+        ctx->wiring.arenas[0] = ctx->wiring.net.arena;
+    } else {
+        const struct graph_record *leader = rondo_init_record(init, l->local_ranks[0]);
+        init->segment = leader->memory;
+    }
+    ctx->wiring.net.arenas = ctx->wiring.arenas;
+    return RONDO_SUCCESS;
+}
+
+rondo_status rondo_init_attach(struct rondo_init *init)
+{
+    struct rondo_ctx *ctx = init->ctx;
+    struct rondo_control_config config;
+    if (ctx->wiring.control == NULL) {
+        control_config(init, &config);
+        RONDO_TRY(rondo_control_attach(&ctx->wiring.control, &config, &init->segment));
+        ctx->wiring.arenas[0] = *rondo_control_arena(ctx->wiring.control);
+    }
+    return RONDO_SUCCESS;
 }
 
 static rondo_status finish_graphs(struct rondo_init *init)
@@ -328,17 +364,12 @@ static rondo_status finish_graphs(struct rondo_init *init)
     struct rondo_ctx *ctx = init->ctx;
     int nchannels = RONDO_MAX_CHANNELS;
     uint32_t protos = UINT32_MAX;
-    RONDO_TRY(RONDO_NEW_ARRAY(ctx->wiring.arenas, ctx->job.nranks, "the names of the ranks' memory"));
     for (int r = 0; r < ctx->job.nranks; r++) {
         const struct graph_record *record = rondo_init_record(init, r);
         nchannels = record->nchannels < nchannels ? record->nchannels : nchannels;
         protos &= record->protos;
-        ctx->wiring.arenas[r] = record->arena;
-        if (r == ctx->wiring.layout.local_ranks[0]) {
-            init->segment = record->segment;
-        }
     }
-    ctx->wiring.net.arenas = ctx->wiring.arenas;
+    RONDO_TRY(take_names(init));
     if (needs_net(ctx)) {
         complete_peers(init);
     }

@@ -9,14 +9,15 @@
 #include "init/phases.h"
 #include "net/peer_wire.h"
 
-static rondo_status fill_peer(struct rondo_init *init, struct rondo_peer *mine)
+static rondo_status fill_peer(struct rondo_init *init, struct rondo_peer *mine,
+                              struct rondo_peer_parts *parts)
 {
     struct rondo_ctx *ctx = init->ctx;
     RONDO_TRY(rondo_fault("peers", ctx->job.rank, 0));
     if (ctx->job.nranks > 1) {
         RONDO_TRY(rondo_shm_create(&init->probe, 4096, RONDO_SHM_MODE_AUTO));
     }
-    RONDO_TRY(rondo_peer_fill(mine, ctx->job.rank, ctx->job.nranks,
+    RONDO_TRY(rondo_peer_fill(mine, parts, ctx->job.rank, ctx->job.nranks,
                               init->probe.base != NULL ? &init->probe : NULL));
     RONDO_TRY(ctx->backend->fill_peer(ctx, mine));
     return ctx->job.rank == 0
@@ -30,7 +31,8 @@ static int are_known(const struct rondo_init *init) { return init->ctx->wiring.p
 static rondo_status pack_peer(struct rondo_init *init)
 {
     struct rondo_peer mine = { .rank = init->ctx->job.rank };
-    RONDO_TRY(fill_peer(init, &mine));
+    struct rondo_peer_parts parts;
+    RONDO_TRY(fill_peer(init, &mine, &parts));
     return rondo_peer_pack(init->mine, &mine)
                ? RONDO_SUCCESS
                : rondo_fail(RONDO_INTERNAL_ERROR, "the record of rank %d does not fit %zu bytes", mine.rank,
@@ -57,24 +59,31 @@ static rondo_status test_peers(struct rondo_init *init)
 static rondo_status unpack_records(const struct rondo_init *init, struct rondo_peer *peers)
 {
     const struct rondo_peer_wire *wire = init->all;
+    struct rondo_peer_parts parts;
     for (int r = 0; r < init->ctx->job.nranks; r++) {
-        if (!rondo_peer_unpack(&peers[r], &wire[r])) {
+        if (!rondo_peer_unpack(&peers[r], &parts, &wire[r])) {
             return rondo_fail_quiet(RONDO_INTERNAL_ERROR,
                                     "rank %d sent a record that cannot be read; do all ranks run the same "
                                     "library?",
                                     r);
         }
+        RONDO_TRY(rondo_peer_keep(&peers[r], init->ctx->wiring.names));
     }
     return RONDO_SUCCESS;
 }
 
+/* The records are read where they lie, the first one first: what is kept of one ends before the next begins.
+ * So a process never has two tables of all ranks. */
 static rondo_status take_records(struct rondo_init *init)
 {
     struct rondo_ctx *ctx = init->ctx;
-    struct rondo_peer *peers;
-    RONDO_TRY(RONDO_NEW_ARRAY(peers, ctx->job.nranks, "the records of the ranks"));
+    struct rondo_peer *peers = init->all, *kept;
+    _Static_assert(sizeof(*peers) <= sizeof(struct rondo_peer_wire),
+                   "a record takes the place of its packed one");
+    RONDO_TRY(rondo_intern_create(&ctx->wiring.names));
     rondo_status status = unpack_records(init, peers);
-    rondo_free(init->all);
+    kept = realloc(peers, sizeof(*peers) * (size_t)ctx->job.nranks);
+    peers = kept != NULL ? kept : peers;
     init->all = NULL;
     init->params_differ = status == RONDO_SUCCESS && rondo_peers_param_differs(peers, ctx->job.nranks) >= 0;
     if (status == RONDO_SUCCESS && !init->params_differ) {

@@ -117,12 +117,9 @@ static rondo_status start_step(struct rondo_init *init)
 /* The node's first rank has written the graphs into the new segment. The next round reports an error. */
 static rondo_status take_near(struct rondo_init *init)
 {
-    struct rondo_ctx *ctx = init->ctx;
-    struct rondo_control_config config;
-    if (ctx->wiring.control == NULL) {
-        rondo_init_control_config(init, &config);
-        RONDO_TRY(rondo_control_attach(&ctx->wiring.control, &config, &init->segment));
-        memcpy(init->shape[0].bytes, rondo_control_extra(ctx->wiring.control), init->shape[0].nbytes);
+    RONDO_TRY(rondo_init_attach(init));
+    if (init->graph_bytes == NULL) {
+        memcpy(init->shape[0].bytes, rondo_control_extra(init->ctx->wiring.control), init->shape[0].nbytes);
     }
     return RONDO_SUCCESS;
 }

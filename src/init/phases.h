@@ -23,7 +23,7 @@ enum { RONDO_MAX_PHASES = 14 };
  *     colors       24     split only, among the parent's ranks
  *     peers       256     not in a split of a communicator of one node and host memory, which has them
  *     params    8,200     only when ranks disagree on a parameter
- *     graphs      216     on one node, 256 on several; GPUs add backend->record_bytes
+ *     graphs      136     on one node, 176 on several; GPUs add backend->record_bytes
  *     shapes              no head; each distinct graph once to every rank, down a binomial tree
  *     p2p_modes    88     GPUs only; plus one for each rank of the fullest node
  *     connections         8 and one struct rondo_connect for each end; above 64 ranks to neighbours only
@@ -152,8 +152,8 @@ rondo_status rondo_init_in_progress(struct rondo_ctx *ctx);
 void rondo_init_arm_faults(struct rondo_init *init);
 
 /* phase_graphs.c */
-/** Fill in the configuration of this rank's control plane. */
-void rondo_init_control_config(const struct rondo_init *init, struct rondo_control_config *config);
+/** Attach to the node's control plane, unless this rank has made it. */
+rondo_status rondo_init_attach(struct rondo_init *init);
 /** Protocols for which conns get buffers, as a mask. */
 uint32_t rondo_init_wanted_protos(const struct rondo_layout *layout, const struct rondo_allowed *allowed);
 /** @return what a rank reported in round "graphs". */

@@ -67,11 +67,13 @@ void rondo_hello_fill(struct rondo_hello *hello)
     snprintf(hello->host, sizeof hello->host, "%s", rondo_log_host());
 }
 
-rondo_status rondo_peer_fill(struct rondo_peer *peer, int rank, int nranks, const struct rondo_shm *probe)
+rondo_status rondo_peer_fill(struct rondo_peer *peer, struct rondo_peer_parts *parts, int rank, int nranks,
+                             const struct rondo_shm *probe)
 {
     pthread_once(&process.once, process_init);
     RONDO_TRY(process.status);
     memset(peer, 0, sizeof *peer);
+    memset(parts, 0, sizeof *parts);
     peer->head.magic = RONDO_PEER_MAGIC;
     peer->version = RONDO_VERSION_CODE;
     peer->record_bytes = sizeof *peer;
@@ -90,12 +92,34 @@ rondo_status rondo_peer_fill(struct rondo_peer *peer, int rank, int nranks, cons
     peer->param_hash = rondo_param_agree_hash();
     long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     peer->memory = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : 0;
-    snprintf(peer->host, sizeof peer->host, "%s", rondo_log_host());
-    rondo_cores_allowed(&peer->cores);
-    if (probe) {
-        peer->probe = probe->name;
+    snprintf(parts->host, sizeof parts->host, "%s", rondo_log_host());
+    rondo_cores_allowed(&parts->cores);
+    peer->host = parts->host;
+    peer->cores = &parts->cores;
+    if (probe && probe->name.mode == RONDO_SHM_MODE_MEMFD) {
+        peer->probe = (struct rondo_peer_probe){ probe->name.inode, probe->name.size, probe->name.fd, 0 };
     }
     return RONDO_SUCCESS;
+}
+
+rondo_status rondo_peer_keep(struct rondo_peer *peer, struct rondo_intern *table)
+{
+    const void *host, *cores;
+    RONDO_TRY(rondo_intern(table, peer->host, strlen(peer->host) + 1, &host));
+    RONDO_TRY(rondo_intern(table, peer->cores, sizeof *peer->cores, &cores));
+    peer->host = host;
+    peer->cores = cores;
+    return RONDO_SUCCESS;
+}
+
+int rondo_peer_can_open(const struct rondo_peer *peer)
+{
+    struct rondo_shm_name name = { .mode = RONDO_SHM_MODE_MEMFD,
+                                   .pid = peer->pid,
+                                   .fd = peer->probe.fd,
+                                   .inode = peer->probe.inode,
+                                   .size = peer->probe.size };
+    return peer->probe.inode != 0 && rondo_shm_can_open(&name);
 }
 
 int rondo_peer_same_node(const struct rondo_peer *a, const struct rondo_peer *b)
@@ -168,7 +192,7 @@ static struct rondo_hello hello_of(const struct rondo_peer *peer)
     struct rondo_hello hello = { .magic = peer->head.magic,
                                  .version = peer->version,
                                  .record_bytes = peer->record_bytes };
-    memcpy(hello.host, peer->host, sizeof hello.host);
+    snprintf(hello.host, sizeof hello.host, "%.*s", RONDO_HOST_LEN - 1, peer->host);
     return hello;
 }
 

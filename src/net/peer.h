@@ -6,6 +6,7 @@
 #define RONDO_NET_PEER_H
 
 #include "base/cores.h"
+#include "base/intern.h"
 #include "base/shm.h"
 #include "base/status.h"
 
@@ -41,6 +42,13 @@ struct rondo_hello {
     uint64_t start;            /* rondo_process_start */
 };
 
+/* An empty segment of the rank's process: peers try whether they can open its memfds. inode 0: it has none. */
+struct rondo_peer_probe {
+    uint64_t inode, size;
+    int32_t fd;
+    uint32_t reserved;
+};
+
 struct rondo_peer {
     struct rondo_round_head head;
     uint32_t version, record_bytes; /* RONDO_VERSION_CODE, sizeof(struct rondo_peer) */
@@ -62,20 +70,32 @@ struct rondo_peer {
      * in6) and number of the process's control listener, and its rondo_netdev_mask. */
     uint8_t control_addr[RONDO_ADDR_BYTES];
     uint32_t control_number, netdevs;
+    const char *host;                /* its name, and the cores: ranks of a node share what is equal */
+    const struct rondo_cores *cores; /* NULL: none is known */
+    struct rondo_peer_probe probe;
+    struct rondo_unique_id id; /* set by rank 0 only; a child's has no nonce (net/bootstrap/bootstrap.h) */
+};
+/* Each rank keeps the records of all ranks: 30 MiB at 131,072 ranks. They travel packed (peer_wire.h). */
+_Static_assert(sizeof(struct rondo_peer) == 240, "a peer's record holds only what all ranks must know");
+
+/* What a record points to, until rondo_peer_keep: as long as a process or a host's name could make it. */
+struct rondo_peer_parts {
     char host[RONDO_HOST_LEN];
     struct rondo_cores cores;
-    struct rondo_shm_name probe; /* an empty segment: peers try whether they can open it */
-    struct rondo_unique_id id;   /* set by rank 0 only; a child's has no nonce (net/bootstrap/bootstrap.h) */
 };
-/* Each rank keeps the records of all ranks: 59 MiB at 131,072 ranks. They travel packed (peer_wire.h). */
-_Static_assert(sizeof(struct rondo_peer) == 472, "a peer's record holds only what all ranks must know");
 _Static_assert(sizeof(struct rondo_round_head) == 8, "a head holds no text");
 
 /** Fill all fields. */
 void rondo_hello_fill(struct rondo_hello *hello);
 /** Fill rank, nranks and all that does not depend on the communicator.
+ * @param parts  what the record points to
  * @param probe  an open segment of this process; NULL: none */
-rondo_status rondo_peer_fill(struct rondo_peer *peer, int rank, int nranks, const struct rondo_shm *probe);
+rondo_status rondo_peer_fill(struct rondo_peer *peer, struct rondo_peer_parts *parts, int rank, int nranks,
+                             const struct rondo_shm *probe);
+/** Let the record point to copies in a table (base/intern.h), which has each host's name and core set once. */
+rondo_status rondo_peer_keep(struct rondo_peer *peer, struct rondo_intern *table);
+/** Can this process open memfds of the peer's process? */
+int rondo_peer_can_open(const struct rondo_peer *peer);
 /** Do two ranks share host memory? Host hash, /dev/shm device and pid namespace are equal. */
 int rondo_peer_same_node(const struct rondo_peer *a, const struct rondo_peer *b);
 /** Do two ranks have the same GPU? UUIDs tell, because MIG slices of a GPU share its bus id. */

@@ -138,19 +138,6 @@ static void put_cores(struct cursor *c, const struct rondo_cores *cores, size_t 
     put(c, best == &bits ? bytes[0] : bytes[1], most - room(best));
 }
 
-static void put_probe(struct cursor *c, const struct rondo_shm_name *name)
-{
-    put_signed(c, name->mode);
-    put_signed(c, name->pid);
-    put_signed(c, name->fd);
-    put_number(c, name->life);
-    put_number(c, name->inode);
-    put_number(c, name->size);
-    put_number(c, name->offset);
-    put_number(c, name->bytes);
-    put_text(c, name->path, sizeof(name->path));
-}
-
 static int is_zero(const void *data, size_t bytes)
 {
     const uint8_t *at = data;
@@ -164,7 +151,7 @@ static int is_zero(const void *data, size_t bytes)
 static uint8_t flags_of(const struct rondo_peer *peer)
 {
     int has_gpu = !is_zero(peer->gpu_uuid, sizeof(peer->gpu_uuid)) || peer->bus_id[0] || peer->gpu_capability;
-    return (uint8_t)((is_zero(&peer->probe, sizeof(peer->probe)) ? 0 : HAS_PROBE) | (has_gpu ? HAS_GPU : 0) |
+    return (uint8_t)((peer->probe.inode != 0 ? HAS_PROBE : 0) | (has_gpu ? HAS_GPU : 0) |
                      (is_zero(&peer->id, sizeof(peer->id)) ? 0 : HAS_ID) |
                      (peer->shares_gpu ? SHARES_GPU : 0));
 }
@@ -191,7 +178,9 @@ int rondo_peer_pack(struct rondo_peer_wire *wire, const struct rondo_peer *peer)
     put(&c, &peer->param_hash, sizeof(peer->param_hash));
     put_number(&c, peer->memory);
     if (flags & HAS_PROBE) {
-        put_probe(&c, &peer->probe);
+        put_number(&c, peer->probe.inode);
+        put_number(&c, peer->probe.size);
+        put_signed(&c, peer->probe.fd);
     }
     if (flags & HAS_GPU) {
         put(&c, peer->gpu_uuid, sizeof(peer->gpu_uuid));
@@ -203,8 +192,8 @@ int rondo_peer_pack(struct rondo_peer_wire *wire, const struct rondo_peer *peer)
         put_signed(&c, peer->id.root);
         put_number(&c, peer->id.sequence);
     }
-    size_t host = strnlen(peer->host, sizeof(peer->host) - 1), least = host < HOST_LEAST ? host : HOST_LEAST;
-    put_cores(&c, &peer->cores, room(&c) > least + 1 + CORES_LEAST ? room(&c) - least - 1 : CORES_LEAST);
+    size_t host = strnlen(peer->host, RONDO_HOST_LEN - 1), least = host < HOST_LEAST ? host : HOST_LEAST;
+    put_cores(&c, peer->cores, room(&c) > least + 1 + CORES_LEAST ? room(&c) - least - 1 : CORES_LEAST);
     put_text(&c, peer->host, host < room(&c) ? host : room(&c) > 0 ? room(&c) - 1 : 0);
     return !c.bad;
 }
@@ -298,20 +287,7 @@ static void get_cores(struct cursor *c, struct rondo_cores *cores)
     }
 }
 
-static void get_probe(struct cursor *c, struct rondo_shm_name *name)
-{
-    name->mode = get_signed(c);
-    name->pid = get_signed(c);
-    name->fd = get_signed(c);
-    name->life = get_u32(c);
-    name->inode = get_number(c);
-    name->size = get_number(c);
-    name->offset = get_number(c);
-    name->bytes = get_number(c);
-    get_text(c, name->path, sizeof(name->path));
-}
-
-static void get_rest(struct cursor *c, struct rondo_peer *peer)
+static void get_rest(struct cursor *c, struct rondo_peer *peer, struct rondo_peer_parts *parts)
 {
     uint8_t flags = 0;
     get(c, &flags, 1);
@@ -328,7 +304,10 @@ static void get_rest(struct cursor *c, struct rondo_peer *peer)
     get(c, &peer->param_hash, sizeof(peer->param_hash));
     peer->memory = get_number(c);
     if (flags & HAS_PROBE) {
-        get_probe(c, &peer->probe);
+        peer->probe.inode = get_number(c);
+        peer->probe.size = get_number(c);
+        peer->probe.fd = get_signed(c);
+        c->bad |= peer->probe.inode == 0;
     }
     if (flags & HAS_GPU) {
         get(c, peer->gpu_uuid, sizeof(peer->gpu_uuid));
@@ -340,23 +319,26 @@ static void get_rest(struct cursor *c, struct rondo_peer *peer)
         peer->id.root = get_signed(c);
         peer->id.sequence = get_u32(c);
     }
-    get_cores(c, &peer->cores);
-    get_text(c, peer->host, sizeof(peer->host));
+    get_cores(c, &parts->cores);
+    get_text(c, parts->host, sizeof(parts->host));
 }
 
-int rondo_peer_unpack(struct rondo_peer *peer, const struct rondo_peer_wire *wire)
+int rondo_peer_unpack(struct rondo_peer *peer, struct rondo_peer_parts *parts,
+                      const struct rondo_peer_wire *wire)
 {
     struct rondo_peer_wire copy = *wire;
     struct cursor c = { copy.bytes, copy.bytes + sizeof(copy.bytes), 0 };
-    *peer = (struct rondo_peer){ .head = wire->head };
+    memset(parts, 0, sizeof(*parts));
+    *peer = (struct rondo_peer){ .head = copy.head, .host = parts->host, .cores = &parts->cores };
     get(&c, &peer->version, sizeof(peer->version));
     get(&c, &peer->record_bytes, sizeof(peer->record_bytes));
     if (peer->version != RONDO_VERSION_CODE || peer->record_bytes != sizeof(*peer)) {
         return 1;
     }
-    get_rest(&c, peer);
+    get_rest(&c, peer, parts);
     if (c.bad) {
-        *peer = (struct rondo_peer){ .head = wire->head };
+        memset(parts, 0, sizeof(*parts));
+        *peer = (struct rondo_peer){ .head = copy.head, .host = parts->host, .cores = &parts->cores };
     }
     return !c.bad;
 }

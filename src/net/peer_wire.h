@@ -22,8 +22,11 @@ int rondo_peer_pack(struct rondo_peer_wire *wire, const struct rondo_peer *peer)
 /**
  * Read a record. Of one of another version only head, version and record_bytes are read; rondo_peers_check
  * reports it.
- * @return 0: no such record was packed; peer is zero but for its head then.
+ * @param peer   may lie where the record does
+ * @param parts  what peer points to
+ * @return 0: no such record was packed; peer and its parts are zero but for its head then.
  */
-int rondo_peer_unpack(struct rondo_peer *peer, const struct rondo_peer_wire *wire);
+int rondo_peer_unpack(struct rondo_peer *peer, struct rondo_peer_parts *parts,
+                      const struct rondo_peer_wire *wire);
 
 #endif

@@ -144,6 +144,7 @@ rondo_status rondo_control_create(struct rondo_control **control_out,
     control->head->bytes = bytes;
     control->head->version = RONDO_CONTROL_VERSION;
     control->head->nlocal = config->nlocal;
+    control->head->arena = config->arena;
     control->head->magic = RONDO_CONTROL_MAGIC;
     control_announce(control);
     RONDO_INFO(RONDO_SUBSYS_CONTROL,
@@ -220,6 +221,11 @@ void rondo_control_close(struct rondo_control *control)
         }
     }
     control_free(control);
+}
+
+const struct rondo_shm_name *rondo_control_arena(const struct rondo_control *control)
+{
+    return &control->head->arena;
 }
 
 uint8_t *rondo_control_extra(struct rondo_control *control) { return control->extra; }

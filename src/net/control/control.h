@@ -75,8 +75,9 @@ struct rondo_control_config {
     size_t mailbox_capacity; /* payload bytes for each rank */
     size_t extra;            /* bytes of the segment that are the caller's (rondo_control_extra) */
     enum rondo_shm_mode shm_mode;
-    int pinned;       /* a GPU maps the mailbox */
-    const char *name; /* of the communicator, for log lines and errors */
+    struct rondo_shm_name arena; /* the leader's, for the others (rondo_control_arena) */
+    int pinned;                  /* a GPU maps the mailbox */
+    const char *name;            /* of the communicator, for log lines and errors */
     /* Writes a call in words, for errors ("all_reduce #17 of 1024 f32"); the control thread calls it too.
      * NULL: errors give only the call's number. */
     void (*describe)(const struct rondo_call *call, char *text, size_t bytes);
@@ -111,6 +112,8 @@ void rondo_control_leave(struct rondo_control *control);
 /** Stop watching, unmap, free. */
 void rondo_control_close(struct rondo_control *control);
 
+/** @return the name of the leader's arena, which all can read who have attached. */
+const struct rondo_shm_name *rondo_control_arena(const struct rondo_control *control);
 /** @return config.extra bytes of the segment, zero at first. What the leader writes there before the others
  * know the segment's name, they read. */
 uint8_t *rondo_control_extra(struct rondo_control *control);

@@ -33,6 +33,7 @@ struct rondo_control_head {
     uint64_t magic, comm_hash, bytes;
     uint32_t version;
     int32_t nlocal;
+    struct rondo_shm_name arena; /* of the leader, whose record names this segment instead */
 } RONDO_ALIGNED(RONDO_CTRL_ALIGN);
 
 /*

@@ -150,8 +150,7 @@ struct rondo_net {
     void *state[RONDO_MAX_TRANSPORTS];   /* by index in rondo_transports */
     struct rondo_shm_name
         arena; /* this rank's shared memory, set by the shm transport's open; travels in round 3 */
-    const struct rondo_shm_name *arenas; /* rank -> its arena (only local ranks are valid); set before
-                                          * connect */
+    const struct rondo_shm_name *arenas; /* by local rank; set before connect */
 };
 
 /* ---- for transports ---- */

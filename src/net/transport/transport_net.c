@@ -222,7 +222,7 @@ static rondo_status prepare(struct rondo_net_end *end, struct rondo_connect *con
     uint8_t handle[RONDO_NET_HANDLE] RONDO_ALIGNED(8);
     struct net_record record = { .device = common_of(net, link->peer), .protos = (uint8_t)link->protos };
     int n = 0;
-    memcpy(peer.host, net->peers[link->peer].host, sizeof(peer.host));
+    snprintf(peer.host, sizeof(peer.host), "%s", net->peers[link->peer].host);
     memcpy(peer.secret, net->peers[0].id.nonce, sizeof(peer.secret));
     RONDO_TRY(end->device->init(&n, NULL, 0));
     if (n < 1) {

@@ -299,11 +299,11 @@ static rondo_status map_get(struct shm *shm, int peer, struct shm_map **out)
     if (map->base != NULL) {
         return RONDO_SUCCESS;
     }
-    rondo_status status = rondo_shm_open(&map->shm, &net->arenas[peer]);
+    rondo_status status = rondo_shm_open(&map->shm, &net->arenas[local]);
     if (status != RONDO_SUCCESS) {
         return rondo_fail(status, "rank %d cannot map the shared memory of rank %d (host %.*s): %s%s",
                           net->rank, peer, RONDO_HOST_LEN, net->peers[peer].host, rondo_error_text(),
-                          net->arenas[peer].mode != RONDO_SHM_MODE_FILE
+                          net->arenas[local].mode != RONDO_SHM_MODE_FILE
                               ? "; RONDO_SHM_MODE=file shares it through /dev/shm instead"
                               : "");
     }
@@ -662,9 +662,8 @@ static rondo_status shm_connect_all(void *state)
     /* A memfd can be opened while its owner has it open; a file name or a socket is removed in its owner's
      * settle. */
     for (int i = 0; i < shm->net->nlocal; i++) {
-        int peer = shm->net->local_ranks[i];
-        if (shm->net->arenas[peer].mode != RONDO_SHM_MODE_MEMFD) {
-            RONDO_TRY(map_get(shm, peer, &map));
+        if (shm->net->arenas[i].mode != RONDO_SHM_MODE_MEMFD) {
+            RONDO_TRY(map_get(shm, shm->net->local_ranks[i], &map));
         }
     }
     return RONDO_SUCCESS;
