@@ -4,38 +4,42 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OPT_LIVE = 256, OPT_JSON, OPT_MOST };
+/* X(ctx, NAME, "-n, --option", arguments, least, most, "group", "help") */
+#define COMM_OPTION_TABLE(X, ctx)                                                                            \
+    X(ctx, ITERS, "-n, --iters", "N", 1, 1, "Options",                                                       \
+      "timed calls after the first; 0: do not time calls (default: 20)")                                     \
+    X(ctx, LIVE, "--live", "N[,N]...", 1, 1, "",                                                             \
+      "numbers of communicators that are alive at once; 0: none (default: 1,10,100)")                        \
+    X(ctx, MOST, "--most", "KIB", 1, 1, "",                                                                  \
+      "fail if a communicator and rank holds more memory than this, or half a file, in the mean of the "     \
+      "largest --live (default: 0, no limit)")                                                               \
+    X(ctx, JSON, "--json", "FILE", 1, 1, "", "also write the rows to FILE")                                  \
+    X(ctx, TIMEOUT, "-T, --timeout", "SECONDS", 1, 1, "", "deadline of every wait (default: RONDO_TIMEOUT)") \
+    X(ctx, HELP, "-h, --help", "", 0, 0, "", "show this help and exit")
 
-static const struct option rows[] = {
-    { "iters", 1, NULL, 'n' },     { "timeout", 1, NULL, 'T' },   { "live", 1, NULL, OPT_LIVE },
-    { "json", 1, NULL, OPT_JSON }, { "most", 1, NULL, OPT_MOST }, { "help", 0, NULL, 'h' },
-    { NULL, 0, NULL, 0 },
+enum comm_option {
+#define COMM_OPTION_ID(ctx, NAME, ...) COMM_OPT_##NAME,
+    COMM_OPTION_TABLE(COMM_OPTION_ID, ) COMM_NUM_OPTIONS
+#undef COMM_OPTION_ID
 };
+static const struct tool_option table[] = { COMM_OPTION_TABLE(TOOL_OPTION_ROW, ) };
 
-static void usage(const char *program)
-{
-    printf(
-        "usage: mpirun -n RANKS %s [OPTION]...\n"
+static const struct tool_options comm_options = {
+    .usage =
+        "[OPTION]...\n"
         "\n"
         "Measure what a communicator costs: the time of the calls of its life, beside MPI's own, and what\n"
         "it holds while it lives. Every communicator is used in a verified all_reduce. Fails if anything is\n"
-        "left over after the communicators were destroyed.\n"
-        "\n"
-        "  -n, --iters N          timed calls after the first; 0: do not time calls (default: 20)\n"
-        "  --live N[,N]...        numbers of communicators that are alive at once; 0: none (default: "
-        "1,10,100)\n"
-        "  --most KIB             fail if a communicator and rank holds more memory than this, or half a "
-        "file,\n"
-        "                         in the mean of the largest --live (default: 0, no limit)\n"
-        "  --json FILE            also write the rows to FILE\n"
-        "  -T, --timeout SECONDS  deadline of every wait (default: RONDO_TIMEOUT)\n"
-        "  -h, --help             show this help and exit\n"
-        "\n"
-        "Exit status: 0 success, 1 something is left over or --most is exceeded, 3 library error, 4 timeout, "
-        "6 wrong option or\n"
-        "more communicators than the host has memory for, 7 wrong results\n",
-        program);
-}
+        "left over after the communicators were destroyed. Start it with mpirun or srun.",
+    .outro = "Exit status: 0 success, 1 something is left over or --most is exceeded, 3 library error, 4 "
+             "timeout,\n"
+             "6 wrong option or more communicators than the host has memory for, 7 wrong results\n",
+    .option = table,
+    .n = COMM_NUM_OPTIONS,
+    .help = COMM_OPT_HELP,
+    .version = -1,
+    .last_wins = 1,
+};
 
 static int parse_live(const char *text, struct comm_perf *cp)
 {
@@ -58,16 +62,16 @@ static int parse_live(const char *text, struct comm_perf *cp)
     }
 }
 
-static int parse_one(void *options, int opt, const char *text)
+static const char *parse_one(void *options, int id, const char *text)
 {
     struct comm_perf *cp = options;
-    switch (opt) {
-    case 'n': return test_parse_long(text, 0, 1000000, &cp->iters);
-    case 'T': return test_parse_long(text, 0, 1000000, &cp->timeout_s);
-    case OPT_LIVE: return parse_live(text, cp);
-    case OPT_MOST: return test_parse_long(text, 0, 1000000, &cp->most_kib);
-    case OPT_JSON: cp->json = text; return *text != '\0';
-    default: return 0;
+    switch (id) {
+    case COMM_OPT_ITERS: return perf_args_valid(test_parse_long(text, 0, 1000000, &cp->iters));
+    case COMM_OPT_TIMEOUT: return perf_args_valid(test_parse_long(text, 0, 1000000, &cp->timeout_s));
+    case COMM_OPT_LIVE: return perf_args_valid(parse_live(text, cp));
+    case COMM_OPT_MOST: return perf_args_valid(test_parse_long(text, 0, 1000000, &cp->most_kib));
+    case COMM_OPT_JSON: cp->json = text; return perf_args_valid(*text != '\0');
+    default: return "invalid value";
     }
 }
 
@@ -166,7 +170,7 @@ static int measure(struct comm_perf *cp)
 
 int main(int argc, char **argv)
 {
-    static const struct perf_args args = { "n:T:h", rows, usage, parse_one };
+    static const struct perf_args args = { &comm_options, parse_one };
     struct comm_perf cp = {
         .iters = 20, .timeout_s = -1, .live = { 1, 10, 100 }, .nlive = 3, .config = RONDO_CONFIG_INIT
     };

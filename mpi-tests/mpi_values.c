@@ -57,17 +57,26 @@ struct test_values {
 
 static struct test_values *cache;
 
-int test_type_by_name(const char *name)
+static const char nccl_premul[] = "mulsum";
+
+const char *test_type_nccl_name(int type)
 {
-    static const char *const aliases[RONDO_NUM_DTYPES] = {
+    static const char *const names[RONDO_NUM_DTYPES] = {
         [RONDO_INT8] = "int8",         [RONDO_UINT8] = "uint8",   [RONDO_INT32] = "int32",
         [RONDO_UINT32] = "uint32",     [RONDO_INT64] = "int64",   [RONDO_UINT64] = "uint64",
         [RONDO_FLOAT16] = "half",      [RONDO_FLOAT32] = "float", [RONDO_FLOAT64] = "double",
         [RONDO_BFLOAT16] = "bfloat16",
     };
+    return names[type] != NULL ? names[type] : test_types[type].name;
+}
+
+const char *test_op_nccl_name(int op) { return op == TEST_OP_PREMUL ? nccl_premul : test_op_names[op]; }
+
+int test_type_by_name(const char *name)
+{
     for (int type = 0; type < RONDO_NUM_DTYPES; type++) {
         if (strcasecmp(name, test_types[type].name) == 0 ||
-            (aliases[type] != NULL && strcasecmp(name, aliases[type]) == 0)) {
+            strcasecmp(name, test_type_nccl_name(type)) == 0) {
             return type;
         }
     }
@@ -77,7 +86,7 @@ int test_type_by_name(const char *name)
 int test_op_by_name(const char *name)
 {
     for (int op = 0; op < TEST_NUM_OPS; op++) {
-        if (strcasecmp(name, test_op_names[op]) == 0) {
+        if (strcasecmp(name, test_op_names[op]) == 0 || strcasecmp(name, test_op_nccl_name(op)) == 0) {
             return op;
         }
     }

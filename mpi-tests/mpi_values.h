@@ -33,6 +33,9 @@ int test_has_op(rondo_dtype type, int op);
 /** Find a type or operation by its name in rondo_types.def or in nccl-tests. @return its index, or -1. */
 int test_type_by_name(const char *name);
 int test_op_by_name(const char *name);
+/** The name in nccl-tests; Rondo's, if nccl-tests has no such type or operation. */
+const char *test_type_nccl_name(int type);
+const char *test_op_nccl_name(int op);
 
 struct test_values;
 /** Cached until test_values_clear(). TEST_OP_NONE: any bits. Ends the program if there is no memory. */

@@ -10,19 +10,19 @@
 static FILE *json;
 static char json_name[PATH_MAX], json_part[PATH_MAX + 8];
 
-static void json_string(const char *text)
+void perf_json_quoted(FILE *file, const char *text)
 {
-    fputc('"', json);
+    fputc('"', file);
     for (const unsigned char *c = (const unsigned char *)text; *c != '\0'; c++) {
         if (*c == '"' || *c == '\\') {
-            fprintf(json, "\\%c", *c);
+            fprintf(file, "\\%c", *c);
         } else if (*c < 0x20 || *c >= 0x7f) {
-            fprintf(json, "\\u%04x", *c); /* reading other bytes as Latin-1 is always valid */
+            fprintf(file, "\\u%04x", *c); /* reading other bytes as Latin-1 is always valid */
         } else {
-            fputc(*c, json);
+            fputc(*c, file);
         }
     }
-    fputc('"', json);
+    fputc('"', file);
 }
 
 void perf_json_text(const char *fmt, ...)
@@ -78,11 +78,11 @@ int perf_json_begin(const char *program, const char *name)
     MPI_Get_processor_name(host, &len);
     rondo_get_version(&version);
     fprintf(json, "{\"config\":{\"program\":");
-    json_string(program);
+    perf_json_quoted(json, program);
     fprintf(json, ",\"host\":");
-    json_string(host);
+    perf_json_quoted(json, host);
     fprintf(json, ",\"mpi\":");
-    json_string(mpi);
+    perf_json_quoted(json, mpi);
     fprintf(json, ",\"rondo_version\":%d,\"ranks\":%d", version, test.nranks);
     return 1;
 }

@@ -2,6 +2,9 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+#include "holdings.h"
 
 int perf_exit_of(rondo_status status) { return status == RONDO_TIMEOUT ? PERF_TIMEOUT : PERF_LIBRARY; }
 
@@ -57,23 +60,43 @@ static void release_buffer(struct perf *perf, char *mem, void *handle)
     }
 }
 
+/* Twice the last cache, whose size not every kernel tells. */
+static size_t cache_bytes(void)
+{
+    long bytes = 0;
+#ifdef _SC_LEVEL3_CACHE_SIZE
+    bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
+#endif
+    return 2 * (size_t)(bytes > 0 ? bytes : 64 << 20);
+}
+
+static double held_bytes(void) { return rollup_bytes("Pss"); }
+
 static void setup(struct perf *perf)
 {
     const struct perf_options *o = &perf->options;
+    size_t unaligned = (size_t)o->unalign * 2 * sizeof(long double); /* the largest type */
     rondo_config config = RONDO_CONFIG_INIT;
+    perf->held[0] = held_bytes();
     if (o->timeout_s >= 0) {
         config.timeout_ms = 1000 * o->timeout_s;
     }
     config.name = perf->program;
     must(perf, rondo_comm_create(MPI_COMM_WORLD, &config, &perf->comm), "creating the communicator");
-    if (!o->blocking) {
+    perf->held[1] = held_bytes();
+    if (o->blocking == PERF_STREAM) {
         must(perf, rondo_stream_create(&perf->stream), "creating a stream");
     }
-    perf->slot = (o->max_bytes + 4095) & ~(size_t)4095;
+    perf->slot = (o->max_bytes * (size_t)(o->osu ? test.nranks : 1) + unaligned + 4095) & ~(size_t)4095;
     perf->send = shared_buffer(perf, perf->slot * (size_t)o->aggregate, &perf->handle[0]);
     perf->recv = shared_buffer(perf, perf->slot * (size_t)o->aggregate, &perf->handle[1]);
+    perf->held[2] = held_bytes();
     perf->want = perf_buffer(perf->slot);
     perf->samples = (double *)(void *)perf_buffer(PERF_NUM_SAMPLES * (size_t)o->iters * sizeof(double));
+    if (o->flush > 0) {
+        perf->evict_bytes = cache_bytes();
+        perf->evict = perf_buffer(perf->evict_bytes);
+    }
 }
 
 static void teardown(struct perf *perf)
@@ -86,20 +109,52 @@ static void teardown(struct perf *perf)
     must(perf, rondo_comm_destroy(perf->comm), "destroying the communicator");
     free(perf->want);
     free(perf->samples);
+    free(perf->evict);
     test_values_clear();
+}
+
+/* The scalar of a rank is that of the expected results. */
+static void make_premul(struct perf *perf, rondo_dtype type)
+{
+    uint64_t scalar[4] = { 0 };
+    test_premul_scalar(type, test.rank, scalar);
+    must(perf, rondo_op_create_premul_sum(&perf->premul, scalar, type, perf->comm), "creating an operation");
 }
 
 static void run_row(struct perf *perf, size_t bytes, int type, int op, int root)
 {
+    struct perf_options *o = &perf->options;
     struct perf_row row = { .type = (rondo_dtype)type, .op = perf->coll->reduces ? op : -1, .root = root };
-    row.count = perf_count(perf->coll, bytes, row.type, test.nranks);
-    row.bytes = perf_row_bytes(perf->coll, row.count, row.type, test.nranks);
-    perf_measure(perf, &row);
-    perf_progress_clear();
-    if (test.rank == 0) {
-        perf_print_row(perf, &row);
-        perf_json_row(&row);
+    if (o->osu) {
+        row.count = perf_osu_count(bytes, row.type);
+        row.bytes = row.count * test_types[type].size;
+    } else {
+        row.count = perf_count(perf->coll, bytes, row.type, test.nranks);
+        row.bytes = perf_row_bytes(perf->coll, row.count, row.type, test.nranks);
     }
+    if (o->osu_iters) {
+        int is_large = bytes > 8192;
+        o->iters = is_large ? 100 : 1000;
+        o->warmup = is_large ? 10 : 100;
+    }
+    if (row.op == TEST_OP_PREMUL) {
+        make_premul(perf, row.type);
+    }
+    perf_measure(perf, &row);
+    if (row.op == TEST_OP_PREMUL) {
+        must(perf, rondo_op_destroy(perf->premul, perf->comm), "destroying an operation");
+    }
+    perf_progress_clear();
+    if (test.rank != 0) {
+        return;
+    }
+    if (o->osu) {
+        perf_osu_row(perf, &row);
+    } else {
+        perf_print_row(perf, &row);
+    }
+    perf_json_row(&row);
+    perf_nccl_row(perf, &row);
 }
 
 static size_t next_size(const struct perf_options *o, size_t bytes)
@@ -124,7 +179,7 @@ static void sweep(struct perf *perf)
     const struct perf_options *o = &perf->options;
     int sendrecv = strcmp(perf->coll->name, "sendrecv") == 0, rooted = perf->coll->rooted && !sendrecv;
     int types = o->all_types ? RONDO_NUM_DTYPES : 1,
-        ops = o->all_ops && perf->coll->reduces ? RONDO_NUM_OPS : 1;
+        ops = o->all_ops && perf->coll->reduces ? TEST_OP_PREMUL + 1 : 1;
     int roots = o->all_roots && rooted ? test.nranks : 1;
     if (strcmp(perf->coll->name, "barrier") == 0) { /* it has no size, so one row */
         run_row(perf, 0, o->type, o->op, -1);
@@ -145,19 +200,51 @@ static void sweep(struct perf *perf)
     }
 }
 
+static int write_files(const struct perf *perf, double one_way)
+{
+    double busbw = perf->busbw_count > 0 ? perf->busbw_sum / perf->busbw_count : 0;
+    int json = perf_json_close(one_way, perf->wrong, busbw), nccl = perf_nccl_close(perf, busbw);
+    if (!json || !nccl) {
+        fprintf(stderr, "%s: cannot write %s\n", perf->program,
+                json ? perf->options.nccl_json : perf->options.json);
+    }
+    return json && nccl;
+}
+
 static int report(struct perf *perf, double one_way)
 {
-    int written = 1;
+    int result[2] = { 1, 1 }; /* the files are written; the bandwidth is enough */
+    if (perf->options.memory_report) {
+        perf_memory_report(perf);
+    }
     if (test.rank == 0) {
-        perf_print_trailer(perf, one_way);
-        written = perf_json_close(one_way, perf->wrong,
-                                  perf->busbw_count > 0 ? perf->busbw_sum / perf->busbw_count : 0);
-        if (!written) {
-            fprintf(stderr, "%s: cannot write %s\n", perf->program, perf->options.json);
+        result[1] = perf->options.osu || perf_print_trailer(perf, one_way);
+        result[0] = write_files(perf, one_way);
+    }
+    if (test.rank == 0 && perf->options.osu && perf->wrong > 0) {
+        fprintf(stderr, "%s: %zu wrong elements\n", perf->program, perf->wrong);
+    }
+    MPI_Bcast(result, 2, MPI_INT, 0, MPI_COMM_WORLD);
+    return perf->wrong > 0 || !result[1] ? PERF_DATA : result[0] ? PERF_OK : PERF_INTERNAL;
+}
+
+static int open_files(const struct perf *perf, double one_way, int argc, char **argv)
+{
+    struct perf_rank *ranks = perf->options.osu && perf->options.nccl_json == NULL ? NULL
+                                                                                   : perf_ranks_gather();
+    int ready = 1;
+    if (test.rank == 0) {
+        ready = (perf->options.json == NULL || perf_json_open(perf, one_way)) &&
+                (perf->options.nccl_json == NULL || perf_nccl_open(perf, ranks, argc, argv));
+        if (ready && perf->options.osu) {
+            perf_osu_header(perf);
+        } else if (ready) {
+            perf_print_header(perf, ranks, one_way);
         }
     }
-    MPI_Bcast(&written, 1, MPI_INT, 0, MPI_COMM_WORLD);
-    return perf->wrong > 0 ? PERF_DATA : written ? PERF_OK : PERF_INTERNAL;
+    free(ranks);
+    MPI_Bcast(&ready, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    return ready;
 }
 
 const char *perf_program_name(const char *path)
@@ -170,7 +257,7 @@ int perf_main(int argc, char **argv, const char *coll)
 {
     struct perf perf = { .coll = test_coll_by_name(coll), .program = perf_program_name(argv[0]) };
     double one_way;
-    int exit_code, ready = 1;
+    int exit_code;
     test_init(perf.program, MPI_THREAD_SINGLE);
     exit_code = perf_options_parse(&perf.options, argc, argv, test.rank == 0);
     if (exit_code != PERF_OK) {
@@ -178,20 +265,16 @@ int perf_main(int argc, char **argv, const char *coll)
         return exit_code == PERF_HELP ? PERF_OK : exit_code;
     }
     one_way = perf_probe_one_way();
-    if (test.rank == 0 && perf.options.json != NULL) {
-        ready = perf_json_open(&perf, one_way);
-    }
-    MPI_Bcast(&ready, 1, MPI_INT, 0, MPI_COMM_WORLD);
-    if (!ready) {
+    test_start_open(perf.options.start);
+    if (!open_files(&perf, one_way, argc, argv)) {
+        test_start_close();
         MPI_Finalize();
         return PERF_USAGE;
     }
-    test_start_open(perf.options.start);
     setup(&perf);
-    if (test.rank == 0) {
-        perf_print_header(&perf, one_way);
+    for (long cycle = 0; cycle < perf.options.cycles || perf.options.cycles == 0; cycle++) {
+        sweep(&perf);
     }
-    sweep(&perf);
     exit_code = report(&perf, perf_probe_one_way());
     teardown(&perf);
     test_start_close();

@@ -53,17 +53,14 @@ static const char program[] = "rondo-topo";
       "use colors: always, never or auto (default: on a terminal, unless NO_COLOR is set)")                  \
     X(ctx, WIDTH, "--width", "COLUMNS", 1, 1, "",                                                            \
       "wrap the text at this width; 0: never (default: the terminal's width)")                               \
-    X(ctx, HELP, "--help", "", 0, 0, "", "show this help and exit")                                          \
+    X(ctx, HELP, "-h, --help", "", 0, 0, "", "show this help and exit")                                      \
     X(ctx, VERSION, "--version", "", 0, 0, "", "show the library's version and exit")
 
 #define ID_(ctx, NAME, ...) TOPO_##NAME,
 enum topo_option { TOPO_OPTION_TABLE(ID_, ) TOPO_NUM_OPTIONS };
 #undef ID_
 
-#define ROW_(ctx, NAME, name, arguments, least, most, group, help) \
-    { name, arguments, least, most, group, help },
-static const struct tool_option option_table[] = { TOPO_OPTION_TABLE(ROW_, ) };
-#undef ROW_
+static const struct tool_option option_table[] = { TOPO_OPTION_TABLE(TOOL_OPTION_ROW, ) };
 _Static_assert((int)TOPO_NUM_OPTIONS <= (int)TOOL_MAX_OPTIONS, "TOOL_MAX_OPTIONS is too small");
 
 static const struct tool_options topo_options = {

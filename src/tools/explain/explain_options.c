@@ -1,9 +1,6 @@
 #include "tools/explain/explain_options.h"
 
-#define ROW_(ctx, NAME, name, arguments, least, most, group, help) \
-    { name, arguments, least, most, group, help },
-static const struct tool_option table[] = { EXPLAIN_OPTION_TABLE(ROW_, ) };
-#undef ROW_
+static const struct tool_option table[] = { EXPLAIN_OPTION_TABLE(TOOL_OPTION_ROW, ) };
 _Static_assert((int)EXPLAIN_NUM_OPTIONS <= (int)TOOL_MAX_OPTIONS, "TOOL_MAX_OPTIONS is too small");
 
 const struct tool_options explain_options = {

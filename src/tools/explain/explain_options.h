@@ -21,7 +21,7 @@
     X(ctx, OUTPUT, "--output", "FILE", 1, 1, "",                                                            \
       "write the measured times to FILE, for RONDO_TUNE_FILE (default: rondo.tune, overwritten)")           \
     X(ctx, FACTOR, "--factor", "N", 1, 1, "", "multiply each size by N to get the next (default: 4)")       \
-    X(ctx, HELP, "--help", "", 0, 0, "Other", "show this help and exit")                                    \
+    X(ctx, HELP, "-h, --help", "", 0, 0, "Other", "show this help and exit")                                \
     X(ctx, VERSION, "--version", "", 0, 0, "", "show the library's version and exit")
 
 #define EXPLAIN_OPTION_ID_(ctx, NAME, ...) EXPLAIN_##NAME,

@@ -14,7 +14,7 @@
 enum { HELP, VERSION, NUM_OPTIONS };
 
 static const struct tool_option option_table[NUM_OPTIONS] = {
-    [HELP] = { "--help", "", 0, 0, "Options", "show this help and exit" },
+    [HELP] = { "-h, --help", "", 0, 0, "Options", "show this help and exit" },
     [VERSION] = { "--version", "", 0, 0, "", "show the library's version and exit" },
 };
 
