@@ -17,6 +17,7 @@ struct straggler {
 /* The rank that is farthest behind comes first. */
 struct stragglers {
     int n;
+    int silent; /* a rank that was asked and did not answer in time, or RONDO_NO_PEER */
     struct straggler list[MOST_NAMED];
 };
 
@@ -88,6 +89,11 @@ static void ask_afar(struct rondo_ctx *ctx, struct stragglers *who)
         }
         (void)rondo_control_progress(ctx->wiring.control, &moved);
         sched_yield();
+    }
+    if (n > 0 && rondo_control_aborted(ctx->wiring.control)) {
+        who->n = 0; /* the answers are not complete: the rank that aborted knows more */
+    } else if (n > 0) {
+        who->silent = ranks[0];
     }
 }
 
@@ -168,7 +174,7 @@ static void doing_text(struct rondo_ctx *ctx, int rank, char *text, size_t size)
 
 void rondo_stragglers_text(struct rondo_ctx *ctx, int *peer, char *text, size_t size)
 {
-    struct stragglers who = { 0 };
+    struct stragglers who = { .silent = RONDO_NO_PEER };
     size_t at = 0;
     text[0] = '\0';
     if (ctx->wiring.control != NULL) {
@@ -191,5 +197,9 @@ void rondo_stragglers_text(struct rondo_ctx *ctx, int *peer, char *text, size_t 
                                : b->last.state == 2 ? " (done)"
                                                     : " (under way)",
                                doing);
+    }
+    if (who.silent != RONDO_NO_PEER && at < size) {
+        snprintf(text + at, size - at, "; rank %d on %s did not say what it does", who.silent,
+                 ctx->wiring.peers[who.silent].host);
     }
 }
