@@ -65,7 +65,9 @@ struct rondo_bootstrap {
 /** A hub is where ranks that are threads of one process meet: their bootstraps share it. */
 struct rondo_hub;
 rondo_status rondo_hub_create(int nranks, struct rondo_hub **hub);
-/** Drop the creator's reference; each bootstrap holds one of its own. */
+/** Take one more reference. */
+void rondo_hub_retain(struct rondo_hub *hub);
+/** Drop the creator's reference, or another one; each bootstrap holds one of its own. */
 void rondo_hub_release(struct rondo_hub *hub);
 rondo_status rondo_bootstrap_threads(struct rondo_hub *hub, int rank, struct rondo_bootstrap **b);
 

@@ -102,6 +102,8 @@ rondo_status rondo_hub_create(int nranks, struct rondo_hub **hub)
     return RONDO_SUCCESS;
 }
 
+void rondo_hub_retain(struct rondo_hub *hub) { __atomic_add_fetch(&hub->refs, 1, __ATOMIC_RELAXED); }
+
 void rondo_hub_release(struct rondo_hub *hub)
 {
     if (!hub || __atomic_sub_fetch(&hub->refs, 1, __ATOMIC_ACQ_REL) > 0) {
@@ -352,7 +354,7 @@ rondo_status rondo_bootstrap_threads(struct rondo_hub *hub, int rank, struct ron
                           "two threads are rank %d of one meeting place; give each thread its own rank",
                           rank);
     }
-    __atomic_add_fetch(&hub->refs, 1, __ATOMIC_RELAXED);
+    rondo_hub_retain(hub);
     self->base = (struct rondo_bootstrap){
         .ops = &threads_ops, .rank = rank, .nranks = hub->nranks, .root_world_rank = -1
     };

@@ -1,0 +1,421 @@
+/*
+ * Meetings: ranks that find each other at an address. Ranks are threads. Where the test's own process makes
+ * the id they go on in a hub; where another process does, which is no rank, they go on over TCP.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "base/mem.h"
+#include "base/wait.h"
+#include "net/bootstrap/meeting.h"
+
+enum { MOST = 24 };
+static const int64_t DEADLINE_NS = INT64_C(60000000000); /* a test that reaches it has failed */
+
+static pid_t creator; /* 0: this process */
+static int ids_from = -1, asks_to = -1;
+
+/* A process that makes an id whenever it is asked, and is no rank. */
+static void creator_start(void)
+{
+    int ask[2], answer[2];
+    assert_return_code(pipe(ask), errno);
+    assert_return_code(pipe(answer), errno);
+    creator = fork();
+    assert_true(creator >= 0);
+    if (creator == 0) {
+        char byte;
+        close(ask[1]);
+        close(answer[0]);
+        while (read(ask[0], &byte, 1) == 1) {
+            struct rondo_meeting_id id;
+            if (rondo_meeting_create(&id) != RONDO_SUCCESS ||
+                write(answer[1], &id, sizeof(id)) != (ssize_t)sizeof(id)) {
+                _exit(1);
+            }
+        }
+        _exit(0);
+    }
+    close(ask[0]);
+    close(answer[1]);
+    asks_to = ask[1];
+    ids_from = answer[0];
+}
+
+static int creator_stop(void **state)
+{
+    (void)state;
+    if (creator > 0) {
+        close(asks_to);
+        close(ids_from);
+        waitpid(creator, NULL, 0);
+        creator = 0;
+    }
+    return 0;
+}
+
+static int remote(void **state)
+{
+    (void)state;
+    creator_start();
+    return 0;
+}
+
+static struct rondo_meeting_id new_id(void)
+{
+    struct rondo_meeting_id id;
+    if (creator == 0) {
+        assert_int_equal(rondo_meeting_create(&id), RONDO_SUCCESS);
+    } else {
+        assert_int_equal(write(asks_to, "?", 1), 1);
+        assert_int_equal(read(ids_from, &id, sizeof(id)), (int)sizeof(id));
+    }
+    return id;
+}
+
+static rondo_status finish(struct rondo_bootstrap *b)
+{
+    int64_t end = rondo_now_ns() + DEADLINE_NS;
+    rondo_status status;
+    while ((status = b->ops->test(b)) == RONDO_IN_PROGRESS) {
+        if (rondo_now_ns() > end) {
+            return rondo_fail(RONDO_TIMEOUT, "the test's own deadline");
+        }
+        sched_yield();
+    }
+    return status;
+}
+
+static uint8_t byte_of(int from, int to, int round, size_t i)
+{
+    return (uint8_t)(from * 31 + to * 17 + round * 7 + (int)i);
+}
+
+/* Allgather records of `bytes`; @return how many bytes are wrong, or -1. */
+static int gather(struct rondo_bootstrap *b, int round, size_t bytes)
+{
+    uint8_t *mine = calloc(1, bytes), *all = calloc((size_t)b->nranks, bytes);
+    int wrong = 0;
+    for (size_t i = 0; i < bytes; i++) {
+        mine[i] = byte_of(b->rank, 0, round, i);
+    }
+    if (b->ops->allgather_start(b, mine, all, bytes) != RONDO_SUCCESS || finish(b) != RONDO_SUCCESS) {
+        wrong = -1;
+    }
+    for (int r = 0; r < b->nranks && wrong >= 0; r++) {
+        for (size_t i = 0; i < bytes; i++) {
+            wrong += all[(size_t)r * bytes + i] != byte_of(r, 0, round, i);
+        }
+    }
+    free(mine);
+    free(all);
+    return wrong;
+}
+
+/* Exchange with all other ranks. */
+static int exchange(struct rondo_bootstrap *b, int round, size_t bytes)
+{
+    int peers[MOST], n = 0, wrong = 0;
+    uint8_t *send = calloc(MOST, bytes), *recv = calloc(MOST, bytes);
+    for (int r = 0; r < b->nranks; r++) {
+        if (r != b->rank) {
+            for (size_t i = 0; i < bytes; i++) {
+                send[(size_t)n * bytes + i] = byte_of(b->rank, r, round, i);
+            }
+            peers[n++] = r;
+        }
+    }
+    if (b->ops->exchange_start(b, n, peers, send, recv, bytes) != RONDO_SUCCESS ||
+        finish(b) != RONDO_SUCCESS) {
+        wrong = -1;
+    }
+    for (int p = 0; p < n && wrong >= 0; p++) {
+        for (size_t i = 0; i < bytes; i++) {
+            wrong += recv[(size_t)p * bytes + i] != byte_of(peers[p], b->rank, round, i);
+        }
+    }
+    free(send);
+    free(recv);
+    return wrong;
+}
+
+struct member {
+    pthread_t thread;
+    struct rondo_meeting_id id;
+    int rank, nranks;
+    int dies; /* after the ranks have met, without a word */
+    int wrong;
+    rondo_status status;
+    char text[RONDO_ERROR_TEXT];
+};
+
+static void keep(struct member *m, rondo_status status)
+{
+    m->status = status;
+    snprintf(m->text, sizeof(m->text), "%s", status == RONDO_SUCCESS ? "" : rondo_error_text());
+}
+
+static void *take_part(void *arg)
+{
+    struct member *m = arg;
+    struct rondo_bootstrap *b;
+    rondo_status status = rondo_bootstrap_meeting(&m->id, m->rank, m->nranks, &b);
+    if (status != RONDO_SUCCESS) {
+        keep(m, status);
+        return NULL;
+    }
+    status = b->ops->open_start(b);
+    status = status == RONDO_SUCCESS ? finish(b) : status;
+    for (int round = 0; status == RONDO_SUCCESS && round < 6; round++) {
+        static const size_t sizes[] = { 8, 472, 5000, 1, 100, 64 };
+        int wrong = round % 3 == 2 ? exchange(b, round, sizes[round]) : gather(b, round, sizes[round]);
+        m->wrong += wrong;
+        status = wrong == 0 ? RONDO_SUCCESS : RONDO_INTERNAL_ERROR;
+    }
+    keep(m, status);
+    b->ended = status;
+    b->ops->close(b, status == RONDO_SUCCESS);
+    return NULL;
+}
+
+static void start(struct member *m, struct rondo_meeting_id id, int rank, int nranks)
+{
+    *m = (struct member){ .id = id, .rank = rank, .nranks = nranks };
+    assert_int_equal(pthread_create(&m->thread, NULL, take_part, m), 0);
+}
+
+static void join(struct member *m) { pthread_join(m->thread, NULL); }
+
+static void test_meets(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= MOST; n += n < 6 ? 1 : 9) {
+        struct member m[MOST];
+        struct rondo_meeting_id id = new_id();
+        for (int r = 0; r < n; r++) {
+            start(&m[r], id, r, n);
+        }
+        for (int r = 0; r < n; r++) {
+            join(&m[r]);
+            assert_string_equal(m[r].text, "");
+            assert_int_equal(m[r].wrong, 0);
+        }
+    }
+}
+
+/* Disjoint communicators at once, whose ids one process made. */
+static void test_several(void **state)
+{
+    struct member m[4][3];
+    (void)state;
+    for (int c = 0; c < 4; c++) {
+        struct rondo_meeting_id id = new_id();
+        for (int r = 0; r < 3; r++) {
+            start(&m[c][r], id, r, 3);
+        }
+    }
+    for (int c = 0; c < 4; c++) {
+        for (int r = 0; r < 3; r++) {
+            join(&m[c][r]);
+            assert_string_equal(m[c][r].text, "");
+        }
+    }
+}
+
+static void test_id_twice(void **state)
+{
+    struct rondo_meeting_id id = new_id();
+    struct member m[2], again;
+    (void)state;
+    start(&m[0], id, 0, 2);
+    start(&m[1], id, 1, 2);
+    join(&m[0]);
+    join(&m[1]);
+    assert_int_equal(m[0].status, RONDO_SUCCESS);
+    start(&again, id, 0, 2);
+    join(&again);
+    assert_int_equal(again.status, RONDO_INVALID_USAGE);
+    assert_non_null(strstr(again.text, "new id"));
+}
+
+/* Begin a rank without moving it: it stays registered. */
+static struct rondo_bootstrap *begin(struct rondo_meeting_id id, int rank, int nranks)
+{
+    struct rondo_bootstrap *b;
+    assert_int_equal(rondo_bootstrap_meeting(&id, rank, nranks, &b), RONDO_SUCCESS);
+    assert_int_equal(b->ops->open_start(b), RONDO_SUCCESS);
+    for (int i = 0; i < 200; i++) {
+        assert_int_equal(b->ops->test(b), RONDO_IN_PROGRESS);
+        usleep(1000);
+    }
+    return b;
+}
+
+static void test_mismatch(void **state)
+{
+    struct rondo_meeting_id id = new_id();
+    struct rondo_bootstrap *b = begin(id, 0, 3);
+    struct member same, other;
+    (void)state;
+    start(&same, id, 0, 3);
+    join(&same);
+    assert_int_equal(same.status, RONDO_INVALID_USAGE);
+    assert_non_null(strstr(same.text, "two callers are rank 0"));
+    start(&other, id, 1, 4);
+    join(&other);
+    assert_int_equal(other.status, RONDO_INVALID_USAGE);
+    assert_non_null(strstr(other.text, "of 4 ranks"));
+    b->ended = RONDO_INVALID_USAGE;
+    b->ops->close(b, 0);
+}
+
+static void test_missing(void **state)
+{
+    struct rondo_meeting_id id = new_id();
+    struct rondo_bootstrap *b = begin(id, 1, 4);
+    int ranks[8], n = 0;
+    rondo_status status;
+    int64_t end = rondo_now_ns() + DEADLINE_NS;
+    struct member late;
+    (void)state;
+    while ((status = b->ops->missing(b, ranks, 8, &n)) == RONDO_IN_PROGRESS && rondo_now_ns() < end) {
+        sched_yield();
+    }
+    assert_int_equal(status, RONDO_SUCCESS);
+    assert_int_equal(n, 3);
+    assert_int_equal(ranks[0], 0);
+    assert_int_equal(ranks[1], 2);
+    assert_int_equal(ranks[2], 3);
+    rondo_fail_quiet(RONDO_TIMEOUT, "rank 1 waited long enough");
+    b->ended = RONDO_TIMEOUT;
+    b->ops->close(b, 0);
+    usleep(100000); /* the creator hears of it */
+    start(&late, id, 0, 4);
+    join(&late);
+    assert_int_not_equal(late.status, RONDO_SUCCESS);
+    assert_non_null(strstr(late.text, "waited long enough"));
+}
+
+/* A rank's process dies once all have met: the others end with an error, not with their deadline. */
+static void test_death(void **state)
+{
+    struct rondo_meeting_id id = new_id();
+    struct member m[4];
+    pid_t pid;
+    (void)state;
+    pid = fork();
+    if (pid == 0) {
+        struct rondo_bootstrap *b;
+        if (rondo_bootstrap_meeting(&id, 2, 5, &b) == RONDO_SUCCESS &&
+            b->ops->open_start(b) == RONDO_SUCCESS && finish(b) == RONDO_SUCCESS) {
+            _exit(7);
+        }
+        _exit(1);
+    }
+    for (int i = 0; i < 4; i++) {
+        start(&m[i], id, i < 2 ? i : i + 1, 5);
+    }
+    for (int i = 0; i < 4; i++) {
+        join(&m[i]);
+        assert_int_equal(m[i].status, RONDO_INTERNAL_ERROR); /* gather's: a round failed */
+    }
+    int how;
+    assert_int_equal(waitpid(pid, &how, 0), pid);
+    assert_true(WIFEXITED(how) && WEXITSTATUS(how) == 7);
+}
+
+static void test_creator_gone(void **state)
+{
+    struct rondo_meeting_id id = new_id();
+    struct member m;
+    (void)state;
+    kill(creator, SIGKILL);
+    creator_stop(NULL);
+    start(&m, id, 0, 2);
+    join(&m);
+    assert_int_equal(m.status, RONDO_REMOTE_ERROR);
+    assert_non_null(strstr(m.text, "cannot reach the process that made the unique id"));
+}
+
+/* Strangers at the creator's address: garbage, a wrong secret, silence. The meeting goes on. */
+static void test_strangers(void **state)
+{
+    struct rondo_meeting_id id = new_id(), wrong = id;
+    struct member m[2];
+    int fd[3];
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        struct sockaddr_in addr;
+        memcpy(&addr, id.addr, sizeof(addr));
+        fd[i] = socket(addr.sin_family, SOCK_STREAM, 0);
+        if (addr.sin_family == AF_INET) {
+            assert_return_code(connect(fd[i], (struct sockaddr *)&addr, sizeof(addr)), errno);
+        }
+        if (i < 2) {
+            char junk[200];
+            memset(junk, 'x', sizeof(junk));
+            assert_true(send(fd[i], junk, i == 0 ? 20 : sizeof(junk), MSG_NOSIGNAL) > 0);
+        }
+    }
+    wrong.secret[0] ^= 1;
+    assert_int_equal(rondo_meeting_check(&wrong), RONDO_INVALID_ARGUMENT);
+    start(&m[0], id, 0, 2);
+    start(&m[1], id, 1, 2);
+    for (int r = 0; r < 2; r++) {
+        join(&m[r]);
+        assert_string_equal(m[r].text, "");
+    }
+    for (int i = 0; i < 3; i++) {
+        close(fd[i]);
+    }
+}
+
+static void test_bad_id(void **state)
+{
+    struct rondo_meeting_id id = new_id();
+    struct rondo_bootstrap *b;
+    (void)state;
+    for (size_t i = 0; i < sizeof(id); i += 5) {
+        struct rondo_meeting_id bad = id;
+        ((uint8_t *)&bad)[i] ^= 0x40;
+        assert_int_equal(rondo_bootstrap_meeting(&bad, 0, 1, &b), RONDO_INVALID_ARGUMENT);
+    }
+    memset(&id, 0, sizeof(id));
+    assert_int_equal(rondo_bootstrap_meeting(&id, 0, 1, &b), RONDO_INVALID_ARGUMENT);
+    id = new_id();
+    assert_int_equal(rondo_bootstrap_meeting(&id, 2, 2, &b), RONDO_INVALID_ARGUMENT);
+    assert_int_equal(rondo_bootstrap_meeting(&id, -1, 2, &b), RONDO_INVALID_ARGUMENT);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_meets),
+        cmocka_unit_test_setup_teardown(test_meets, remote, creator_stop),
+        cmocka_unit_test(test_several),
+        cmocka_unit_test_setup_teardown(test_several, remote, creator_stop),
+        cmocka_unit_test(test_id_twice),
+        cmocka_unit_test_setup_teardown(test_id_twice, remote, creator_stop),
+        cmocka_unit_test(test_mismatch),
+        cmocka_unit_test_setup_teardown(test_mismatch, remote, creator_stop),
+        cmocka_unit_test(test_missing),
+        cmocka_unit_test_setup_teardown(test_missing, remote, creator_stop),
+        cmocka_unit_test_setup_teardown(test_death, remote, creator_stop),
+        cmocka_unit_test_setup_teardown(test_creator_gone, remote, creator_stop),
+        cmocka_unit_test_setup_teardown(test_strangers, remote, creator_stop),
+        cmocka_unit_test(test_bad_id),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

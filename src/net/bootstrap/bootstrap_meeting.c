@@ -1,0 +1,713 @@
+/*
+ * The bootstrap of ranks that meet at an address (meeting.h): first the table of addresses, then rounds.h
+ * over TCP. Ranks that turn out to be threads of the creator's process go on in a hub instead.
+ *
+ * Connections between ranks are made when they are first needed, by whoever needs them. Both ends of a pair
+ * may do so at once: each sends on the connection that it had first, so that messages of a direction stay in
+ * order, and reads both.
+ */
+#include "net/bootstrap/meeting.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/wait.h"
+#include "net/bootstrap/meeting_conn.h"
+#include "net/bootstrap/rounds.h"
+
+enum {
+    QUEUED = 64 << 10,  /* bytes of a connection that wait to be written */
+    PARKED = 256 << 10, /* bytes that have come from the ranks, and that no round has taken yet */
+    LIMIT = 4 << 10     /* of a message, but for the table */
+};
+static const int64_t FLUSH_NS = 1000 * INT64_C(1000000), ASK_NS = 2000 * INT64_C(1000000);
+
+/* A part or a note that has come. */
+struct item {
+    struct item *next;
+    int from;
+    size_t bytes;
+    uint8_t data[];
+};
+struct items {
+    struct item *first, **end;
+};
+
+struct meeting_bootstrap {
+    struct rondo_bootstrap base;
+    struct rondo_meeting_id id;
+    struct rondo_bootstrap *inner; /* of the hub, once it is known that all ranks are in this process */
+    enum { MEETS_NOT, MEETS, HAS_MET } phase;
+    int registered, is_local; /* local: the creator is this process */
+    int listener;
+    uint8_t addr[RONDO_ADDR_BYTES];
+    uint8_t *table; /* of all ranks' addresses */
+    uint8_t *state; /* enum rondo_rounds_state of each rank, as far as it is known */
+    struct rondo_meet_conn *conns;
+    struct rondo_meet_conn *root; /* to the creator; NULL: none */
+    struct items parts, notes;
+    size_t parked;
+    struct rondo_rounds rounds;
+    int has_rounds;
+    const uint8_t *from; /* the round's memory */
+    uint8_t *to;
+    int64_t asked_ns; /* the creator, who is missing */
+    int missing[RONDO_MEETING_NAMES], nmissing, answered;
+    rondo_status refused; /* by the creator; its sentence is refusal */
+    rondo_round_text refusal;
+};
+
+static struct meeting_bootstrap *self_of(struct rondo_bootstrap *b) { return (struct meeting_bootstrap *)b; }
+
+static const uint8_t *addr_of(const struct meeting_bootstrap *self, int rank)
+{
+    return self->table + (size_t)rank * RONDO_ADDR_BYTES;
+}
+
+/* ---- items ---- */
+
+static rondo_status put_item(struct items *items, int from, const void *data, size_t bytes)
+{
+    struct item *item;
+    RONDO_TRY(rondo_calloc(&item, 1, sizeof(*item) + bytes, "a record of another rank"));
+    item->from = from;
+    item->bytes = bytes;
+    memcpy(item->data, data, bytes);
+    *items->end = item;
+    items->end = &item->next;
+    return RONDO_SUCCESS;
+}
+
+/* Take the first item of a rank, or of any (-1). */
+static struct item *take_item(struct items *items, int from)
+{
+    for (struct item **at = &items->first; *at != NULL; at = &(*at)->next) {
+        struct item *item = *at;
+        if (from < 0 || item->from == from) {
+            *at = item->next;
+            if (items->end == &item->next) {
+                items->end = at;
+            }
+            return item;
+        }
+    }
+    return NULL;
+}
+
+static void free_items(struct items *items)
+{
+    for (struct item *item = take_item(items, -1); item != NULL; item = take_item(items, -1)) {
+        rondo_free(item);
+    }
+}
+
+/* ---- connections ---- */
+
+static size_t limit_of(const struct meeting_bootstrap *self)
+{
+    size_t table = (size_t)self->base.nranks * RONDO_ADDR_BYTES;
+    return table > LIMIT ? table : LIMIT;
+}
+
+/* A rank takes connections from other ranks, and from the creator. */
+static const uint64_t *judge(void *arg, const struct rondo_auth_hello *hello)
+{
+    const struct meeting_bootstrap *self = arg;
+    int from = hello->client_rank;
+    return hello->comm_hash == self->id.name && hello->client == self->id.serial &&
+                   hello->server_rank == self->base.rank && from >= RONDO_MEET_ROOT &&
+                   from < self->base.nranks && from != self->base.rank
+               ? self->id.secret
+               : NULL;
+}
+
+/* The connection to send on to a rank: the first one. */
+static struct rondo_meet_conn *find_conn(const struct meeting_bootstrap *self, int rank)
+{
+    struct rondo_meet_conn *conn = self->conns;
+    while (conn != NULL && (conn->rank != rank || conn->state == RONDO_MEET_ACCEPTED_ ||
+                            conn->state == RONDO_MEET_WELCOMED)) {
+        conn = conn->next;
+    }
+    return conn;
+}
+
+static void add_conn(struct meeting_bootstrap *self, struct rondo_meet_conn *conn)
+{
+    struct rondo_meet_conn **at = &self->conns;
+    while (*at != NULL) {
+        at = &(*at)->next;
+    }
+    conn->next = NULL;
+    *at = conn;
+}
+
+static rondo_status conn_to(struct meeting_bootstrap *self, int rank, struct rondo_meet_conn **conn)
+{
+    *conn = find_conn(self, rank);
+    if (*conn == NULL) {
+        RONDO_TRY(
+            rondo_meet_connect(&self->id, addr_of(self, rank), self->base.rank, rank, limit_of(self), conn));
+        add_conn(self, *conn);
+    }
+    return RONDO_SUCCESS;
+}
+
+static rondo_status take_table(struct meeting_bootstrap *self, const void *data, size_t bytes)
+{
+    struct rondo_subtree place = rondo_subtree_of(self->base.rank, self->base.nranks);
+    if (self->table != NULL || bytes != (size_t)self->base.nranks * RONDO_ADDR_BYTES) {
+        return RONDO_SUCCESS; /* it came before */
+    }
+    RONDO_TRY(
+        rondo_calloc(&self->table, (size_t)self->base.nranks, RONDO_ADDR_BYTES, "the ranks' addresses"));
+    memcpy(self->table, data, bytes);
+    for (int i = 0; i < place.nchildren; i++) {
+        struct rondo_meet_conn *conn;
+        RONDO_TRY(conn_to(self, place.child[i], &conn));
+        RONDO_TRY(rondo_meet_send(conn, RONDO_MEET_TABLE, self->table, bytes, NULL, 0));
+    }
+    return RONDO_SUCCESS;
+}
+
+static rondo_status take_message(struct meeting_bootstrap *self, struct rondo_meet_conn *conn,
+                                 const struct rondo_meet_head *head, const void *data)
+{
+    switch (head->kind) {
+    case RONDO_MEET_TABLE: return take_table(self, data, head->bytes);
+    case RONDO_MEET_PART:
+        self->parked += head->bytes;
+        return head->bytes >= sizeof(struct rondo_meet_part) && conn->rank >= 0
+                   ? put_item(&self->parts, conn->rank, data, head->bytes)
+                   : RONDO_SUCCESS;
+    case RONDO_MEET_NOTE:
+        return head->bytes == sizeof(struct rondo_rounds_note) && conn->rank >= 0
+                   ? put_item(&self->notes, conn->rank, data, head->bytes)
+                   : RONDO_SUCCESS;
+    case RONDO_MEET_BYE: conn->bye = 1; return RONDO_SUCCESS;
+    default: return RONDO_SUCCESS;
+    }
+}
+
+/* A connection has ended: what does that say about the rank? An end without a goodbye is a death, but before
+ * the handshake was complete it may be that the rank has closed its listener in order. */
+static void note_end(struct meeting_bootstrap *self, const struct rondo_meet_conn *conn)
+{
+    int is_named = conn->ended_in != RONDO_MEET_ACCEPTED_ && conn->ended_in != RONDO_MEET_WELCOMED;
+    if (is_named && conn->rank >= 0 && self->state[conn->rank] == RONDO_ROUNDS_ALIVE) {
+        self->state[conn->rank] = conn->bye || conn->ended_in == RONDO_MEET_GREETED ? RONDO_ROUNDS_LEFT
+                                                                                    : RONDO_ROUNDS_LOST;
+    }
+}
+
+static rondo_status accept_all(struct meeting_bootstrap *self)
+{
+    struct rondo_meet_conn *conn;
+    do {
+        RONDO_TRY(rondo_meet_accept(self->listener, limit_of(self), &conn));
+        if (conn != NULL) {
+            add_conn(self, conn);
+        }
+    } while (conn != NULL);
+    return RONDO_SUCCESS;
+}
+
+/* Move all connections between ranks. An ended one stays in the list: it is still the one to send on. */
+static rondo_status move_all(struct meeting_bootstrap *self)
+{
+    RONDO_TRY(accept_all(self));
+    for (struct rondo_meet_conn *conn = self->conns; conn != NULL; conn = conn->next) {
+        struct rondo_meet_head head;
+        const void *data;
+        if (conn->state == RONDO_MEET_ENDED) {
+            continue;
+        }
+        rondo_meet_move(conn, self->parked < PARKED, judge, self);
+        while ((data = rondo_meet_next(conn, &head)) != NULL) {
+            RONDO_TRY(take_message(self, conn, &head, data));
+        }
+        if (conn->state == RONDO_MEET_ENDED) {
+            note_end(self, conn);
+        }
+    }
+    return RONDO_SUCCESS;
+}
+
+/* ---- the creator ---- */
+
+static rondo_status root_open(struct meeting_bootstrap *self)
+{
+    return rondo_meet_connect(&self->id, self->id.addr, self->base.rank, RONDO_MEET_ROOT,
+                              sizeof(int32_t) + sizeof(rondo_round_text), &self->root);
+}
+
+static void root_close(struct meeting_bootstrap *self)
+{
+    if (self->root != NULL) {
+        rondo_meet_free(self->root);
+        self->root = NULL;
+    }
+}
+
+static rondo_status root_lost(struct meeting_bootstrap *self)
+{
+    char text[RONDO_SOCKET_ADDR_TEXT];
+    int error = self->root->error;
+    rondo_meet_text(text, self->id.addr);
+    root_close(self);
+    errno = error;
+    return error == EACCES || error == 0
+               ? rondo_fail(RONDO_INVALID_USAGE,
+                            "rank %d on %s: the process that made the unique id (pid %d on %s, %s) does not "
+                            "know it any more: it was used already, or that process is another one by now; "
+                            "make a new id for each communicator",
+                            self->base.rank, rondo_log_host(), self->id.pid, self->id.host, text)
+               : rondo_fail(RONDO_REMOTE_ERROR,
+                            "rank %d on %s cannot reach the process that made the unique id (pid %d on %s, "
+                            "%s): %m; it must live until all ranks have called, and RONDO_SOCKET_IFNAME "
+                            "name an interface that all hosts reach",
+                            self->base.rank, rondo_log_host(), self->id.pid, self->id.host, text);
+}
+
+static void take_refusal(struct meeting_bootstrap *self, const void *data, size_t bytes)
+{
+    int32_t code;
+    if (bytes == sizeof(code) + sizeof(self->refusal)) {
+        memcpy(&code, data, sizeof(code));
+        memcpy(self->refusal, (const uint8_t *)data + sizeof(code), sizeof(self->refusal));
+        self->refusal[sizeof(self->refusal) - 1] = '\0';
+        self->refused = code > RONDO_SUCCESS && code < RONDO_NUM_STATUSES && code != RONDO_IN_PROGRESS
+                            ? (rondo_status)code
+                            : RONDO_INTERNAL_ERROR;
+    }
+}
+
+static void take_missing(struct meeting_bootstrap *self, const void *data, size_t bytes)
+{
+    self->nmissing = (int)(bytes / sizeof(int32_t));
+    self->nmissing = self->nmissing < RONDO_MEETING_NAMES ? self->nmissing : RONDO_MEETING_NAMES;
+    for (int i = 0; i < self->nmissing; i++) {
+        int32_t rank;
+        memcpy(&rank, (const uint8_t *)data + (size_t)i * sizeof(rank), sizeof(rank));
+        self->missing[i] = rank;
+    }
+}
+
+/* Wait for the creator's answer. @return RONDO_IN_PROGRESS, or RONDO_SUCCESS: it has come */
+static rondo_status root_answer(struct meeting_bootstrap *self)
+{
+    struct rondo_meet_head head;
+    const void *data;
+    rondo_meet_move(self->root, 1, judge, self);
+    data = rondo_meet_next(self->root, &head);
+    if (data == NULL) {
+        return self->root->state == RONDO_MEET_ENDED ? root_lost(self) : RONDO_IN_PROGRESS;
+    }
+    if (head.kind == RONDO_MEET_REFUSED) {
+        take_refusal(self, data, head.bytes);
+    } else if (head.kind == RONDO_MEET_MISSING) {
+        take_missing(self, data, head.bytes);
+    }
+    root_close(self);
+    return self->refused == RONDO_SUCCESS ? RONDO_SUCCESS : rondo_fail(self->refused, "%s", self->refusal);
+}
+
+/* ---- meeting ---- */
+
+static rondo_status meeting_open_start(struct rondo_bootstrap *b)
+{
+    struct meeting_bootstrap *self = self_of(b);
+    struct rondo_meet_register mine = { .rank = b->rank, .nranks = b->nranks };
+    self->phase = MEETS;
+    RONDO_TRY(rondo_meet_listen(&self->listener, self->addr));
+    self->is_local = rondo_meeting_is_mine(&self->id);
+    if (self->is_local) {
+        RONDO_TRY(rondo_meeting_register(&self->id, b->rank, b->nranks, self->addr));
+        self->registered = 1;
+        return RONDO_SUCCESS;
+    }
+    memcpy(mine.addr, self->addr, sizeof(mine.addr));
+    RONDO_TRY(root_open(self));
+    return rondo_meet_send(self->root, RONDO_MEET_REGISTER, &mine, sizeof(mine), NULL, 0);
+}
+
+static rondo_status enter_hub(struct meeting_bootstrap *self, struct rondo_hub *hub)
+{
+    rondo_status status = rondo_bootstrap_threads(hub, self->base.rank, &self->inner);
+    rondo_hub_release(hub);
+    RONDO_TRY(status);
+    close(self->listener);
+    self->listener = -1;
+    return self->inner->ops->open_start(self->inner);
+}
+
+static rondo_status test_meeting(struct meeting_bootstrap *self)
+{
+    if (self->is_local) {
+        struct rondo_hub *hub;
+        rondo_status status = rondo_meeting_poll(&self->id, &hub);
+        if (status != RONDO_SUCCESS) {
+            return status;
+        }
+        self->is_local = 0;
+        if (hub != NULL) {
+            RONDO_TRY(enter_hub(self, hub));
+        }
+    } else if (self->root != NULL) {
+        RONDO_TRY(root_answer(self));
+        self->registered = 1;
+    }
+    if (self->inner == NULL) {
+        RONDO_TRY(move_all(self));
+        if (self->table == NULL) {
+            return RONDO_IN_PROGRESS;
+        }
+    }
+    self->phase = HAS_MET;
+    self->base.met = 1;
+    return RONDO_SUCCESS;
+}
+
+/* ---- what the rounds send and receive ---- */
+
+static rondo_status send_part(void *arg, int rank, const struct rondo_rounds_part *part)
+{
+    struct meeting_bootstrap *self = arg;
+    struct rondo_meet_part head = { .round = part->round, .at = part->at, .bytes = part->bytes };
+    struct rondo_meet_conn *conn;
+    RONDO_TRY(conn_to(self, rank, &conn));
+    if (conn->state == RONDO_MEET_ENDED) {
+        return RONDO_REMOTE_ERROR;
+    }
+    if (rondo_meet_queued(conn) > QUEUED) {
+        return RONDO_IN_PROGRESS;
+    }
+    return rondo_meet_send(conn, RONDO_MEET_PART, &head, sizeof(head), self->from + part->where, part->n);
+}
+
+static rondo_status receive_part(void *arg, int rank, const struct rondo_rounds_part *part)
+{
+    struct meeting_bootstrap *self = arg;
+    struct item *item = take_item(&self->parts, rank);
+    struct rondo_meet_part head;
+    int fits;
+    if (item == NULL) {
+        return RONDO_IN_PROGRESS;
+    }
+    memcpy(&head, item->data, sizeof(head));
+    fits = head.round == part->round && head.at == part->at && head.bytes == part->bytes &&
+           item->bytes == sizeof(head) + part->n;
+    if (fits && part->n > 0) {
+        memcpy(self->to + part->where, item->data + sizeof(head), part->n);
+    }
+    self->parked -= item->bytes;
+    rondo_free(item);
+    return fits ? RONDO_SUCCESS
+                : rondo_fail(RONDO_INTERNAL_ERROR,
+                             "rank %d sent a record of round %u that rank %d, in round %u, does not expect",
+                             rank, head.round, self->base.rank, part->round);
+}
+
+static rondo_status say(void *arg, int rank, const struct rondo_rounds_note *note)
+{
+    struct meeting_bootstrap *self = arg;
+    struct rondo_rounds_note mine = *note;
+    struct rondo_meet_conn *conn;
+    mine.from = self->base.rank;
+    RONDO_TRY(conn_to(self, rank, &conn));
+    if (conn->state == RONDO_MEET_ENDED) {
+        return RONDO_REMOTE_ERROR;
+    }
+    return rondo_meet_send(conn, RONDO_MEET_NOTE, &mine, sizeof(mine), NULL, 0);
+}
+
+static rondo_status hear(void *arg, struct rondo_rounds_note *note)
+{
+    struct meeting_bootstrap *self = arg;
+    for (;;) {
+        struct item *item = take_item(&self->notes, -1);
+        int from;
+        if (item == NULL) {
+            return RONDO_IN_PROGRESS;
+        }
+        memcpy(note, item->data, sizeof(*note));
+        from = item->from;
+        rondo_free(item);
+        if (note->from == from) {
+            return RONDO_SUCCESS;
+        }
+    }
+}
+
+static enum rondo_rounds_state state_of(void *arg, int rank)
+{
+    return ((struct meeting_bootstrap *)arg)->state[rank];
+}
+
+/* A connection tells whether the rank's process is there. */
+static void ask(void *arg, int rank)
+{
+    struct rondo_meet_conn *conn;
+    (void)conn_to(arg, rank, &conn);
+}
+
+static rondo_status lost(void *arg, int rank)
+{
+    struct meeting_bootstrap *self = arg;
+    char text[RONDO_SOCKET_ADDR_TEXT];
+    rondo_meet_text(text, addr_of(self, rank));
+    return rondo_fail(RONDO_REMOTE_ERROR, "rank %d on %s cannot create the communicator: rank %d (%s) %s",
+                      self->base.rank, rondo_log_host(), rank, text,
+                      self->state[rank] == RONDO_ROUNDS_LOST ? "has exited, or cannot be reached"
+                                                             : "has ended its creation");
+}
+
+static const struct rondo_rounds_ops rounds_ops = {
+    .send = send_part,
+    .receive = receive_part,
+    .say = say,
+    .hear = hear,
+    .state = state_of,
+    .ask = ask,
+    .lost = lost,
+};
+
+/* ---- the rounds ---- */
+
+static rondo_status meeting_allgather_start(struct rondo_bootstrap *b, const void *mine, void *all,
+                                            size_t bytes)
+{
+    struct meeting_bootstrap *self = self_of(b);
+    if (self->inner != NULL) {
+        return self->inner->ops->allgather_start(self->inner, mine, all, bytes);
+    }
+    if (bytes > 0) {
+        memmove((uint8_t *)all + bytes * (size_t)b->rank, mine, bytes);
+    }
+    self->from = self->to = all;
+    rondo_rounds_allgather(&self->rounds, bytes, rondo_now_ns());
+    return RONDO_SUCCESS;
+}
+
+static rondo_status meeting_exchange_start(struct rondo_bootstrap *b, int n, const int *peer,
+                                           const void *send, void *recv, size_t bytes)
+{
+    struct meeting_bootstrap *self = self_of(b);
+    if (self->inner != NULL) {
+        return self->inner->ops->exchange_start(self->inner, n, peer, send, recv, bytes);
+    }
+    self->from = send;
+    self->to = recv;
+    return rondo_rounds_exchange(&self->rounds, n, peer, bytes, rondo_now_ns());
+}
+
+static rondo_status meeting_test(struct rondo_bootstrap *b)
+{
+    struct meeting_bootstrap *self = self_of(b);
+    rondo_status status;
+    if (self->phase == MEETS) {
+        RONDO_TRY(test_meeting(self));
+    }
+    if (self->inner != NULL) {
+        return self->inner->ops->test(self->inner);
+    }
+    if (self->rounds.phase == RONDO_ROUNDS_NONE && self->rounds.ended == RONDO_SUCCESS) {
+        return RONDO_SUCCESS; /* open is done */
+    }
+    RONDO_TRY(move_all(self));
+    status = rondo_rounds_test(&self->rounds, rondo_now_ns());
+    for (struct rondo_meet_conn *conn = self->conns; conn != NULL; conn = conn->next) {
+        if (conn->state == RONDO_MEET_OPEN && rondo_meet_queued(conn) > 0) {
+            rondo_meet_move(conn, 0, judge, self);
+        }
+    }
+    return status;
+}
+
+/* Before the ranks have met, the creator knows who is missing. */
+static rondo_status missing_of_root(struct meeting_bootstrap *self, int *ranks, int max, int *n)
+{
+    rondo_status status = RONDO_SUCCESS;
+    if (self->is_local) {
+        rondo_meeting_missing(&self->id, ranks, max, n);
+        return RONDO_SUCCESS;
+    }
+    if (self->asked_ns == 0) {
+        self->asked_ns = rondo_now_ns();
+        root_close(self);
+        RONDO_TRY(root_open(self));
+        RONDO_TRY(rondo_meet_send(self->root, RONDO_MEET_WHO, NULL, 0, NULL, 0));
+    }
+    if (self->root != NULL) {
+        status = root_answer(self);
+        if (status == RONDO_IN_PROGRESS && rondo_now_ns() - self->asked_ns < ASK_NS) {
+            return status;
+        }
+    }
+    for (int i = 0; i < self->nmissing && *n < max; i++) {
+        if (self->missing[i] >= 0 && self->missing[i] < self->base.nranks) {
+            ranks[(*n)++] = self->missing[i];
+        }
+    }
+    return status == RONDO_IN_PROGRESS ? RONDO_SUCCESS : status;
+}
+
+static rondo_status meeting_missing(struct rondo_bootstrap *b, int *ranks, int max, int *n)
+{
+    struct meeting_bootstrap *self = self_of(b);
+    *n = 0;
+    if (self->inner != NULL) {
+        return self->inner->ops->missing(self->inner, ranks, max, n);
+    }
+    if (self->phase != HAS_MET) {
+        return missing_of_root(self, ranks, max, n);
+    }
+    RONDO_TRY(move_all(self));
+    return rondo_rounds_missing(&self->rounds, rondo_now_ns(), ranks, max, n);
+}
+
+/* ---- the end ---- */
+
+static int is_unsent(const struct rondo_meet_conn *conn)
+{
+    return conn->state == RONDO_MEET_CONNECTING || conn->state == RONDO_MEET_GREETED ||
+           (conn->state == RONDO_MEET_OPEN && rondo_meet_queued(conn) > 0);
+}
+
+/* Write what is queued, for a limited time: a goodbye after it tells the peer that this is no death. */
+static void flush(struct meeting_bootstrap *self, struct rondo_meet_conn *first)
+{
+    int64_t end = rondo_now_ns() + FLUSH_NS;
+    int open = 1;
+    while (open && rondo_now_ns() < end) {
+        struct pollfd poller = { .fd = -1 };
+        open = 0;
+        for (struct rondo_meet_conn *conn = first; conn != NULL; conn = conn->next) {
+            rondo_meet_move(conn, 1, judge, self);
+            conn->in.from = conn->in.to; /* nobody reads it any more; only the handshake's bytes count */
+            if (is_unsent(conn)) {
+                open = 1;
+                poller = (struct pollfd){ .fd = conn->fd, .events = rondo_meet_events(conn) };
+            }
+        }
+        if (open) {
+            poll(&poller, 1, 5);
+        }
+    }
+}
+
+static void say_goodbye(struct meeting_bootstrap *self)
+{
+    for (struct rondo_meet_conn *conn = self->conns; conn != NULL; conn = conn->next) {
+        if (conn->state == RONDO_MEET_OPEN || is_unsent(conn)) {
+            (void)rondo_meet_send(conn, RONDO_MEET_BYE, NULL, 0, NULL, 0);
+        }
+    }
+    flush(self, self->conns);
+}
+
+/* Tell the creator, so that a rank that comes later need not wait for its deadline. */
+static void give_up_meeting(struct meeting_bootstrap *self, const rondo_round_text text)
+{
+    if (!self->registered) {
+        return; /* one that was refused is no reason for the others to end */
+    }
+    if (self->is_local) {
+        rondo_meeting_fail(&self->id, text);
+    } else {
+        root_close(self);
+        if (root_open(self) == RONDO_SUCCESS) {
+            (void)rondo_meet_send(self->root, RONDO_MEET_FAILED, text, sizeof(rondo_round_text), NULL, 0);
+            flush(self, self->root);
+        }
+    }
+}
+
+static void close_inner(struct meeting_bootstrap *self, int ok)
+{
+    if (self->inner != NULL) {
+        self->inner->ended = self->base.ended;
+        self->inner->quiet = self->base.quiet;
+        self->inner->ops->close(self->inner, ok);
+    }
+}
+
+static void meeting_close(struct rondo_bootstrap *b, int ok)
+{
+    struct meeting_bootstrap *self = self_of(b);
+    char kept[RONDO_ERROR_TEXT];
+    rondo_round_text text;
+    rondo_status ended = b->ended;
+    snprintf(kept, sizeof(kept), "%s", rondo_error_text());
+    rondo_round_text_fill(text, b->rank);
+    close_inner(self, ok);
+    if (!ok && self->phase == MEETS && self->inner == NULL) {
+        give_up_meeting(self, text);
+    } else if (!ok && self->phase == HAS_MET && self->inner == NULL) {
+        rondo_rounds_give_up(&self->rounds, text);
+    }
+    say_goodbye(self);
+    root_close(self);
+    while (self->conns != NULL) {
+        struct rondo_meet_conn *conn = self->conns;
+        self->conns = conn->next;
+        rondo_meet_free(conn);
+    }
+    if (self->listener >= 0) {
+        close(self->listener);
+    }
+    free_items(&self->parts);
+    free_items(&self->notes);
+    rondo_rounds_release(&self->rounds);
+    rondo_free(self->table);
+    rondo_free(self->state);
+    rondo_free(self);
+    if (ended != RONDO_SUCCESS) {
+        rondo_fail_quiet(ended, "%s", kept);
+    }
+}
+
+static const struct rondo_bootstrap_ops meeting_ops = {
+    .name = "meeting",
+    .open_start = meeting_open_start,
+    .allgather_start = meeting_allgather_start,
+    .exchange_start = meeting_exchange_start,
+    .test = meeting_test,
+    .missing = meeting_missing,
+    .close = meeting_close,
+};
+
+rondo_status rondo_bootstrap_meeting(const struct rondo_meeting_id *id, int rank, int nranks,
+                                     struct rondo_bootstrap **b)
+{
+    struct meeting_bootstrap *made;
+    rondo_status status;
+    RONDO_TRY(rondo_meeting_check(id));
+    if (nranks < 1 || rank < 0 || rank >= nranks) {
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "rank %d of %d ranks: ranks are 0 to nranks - 1", rank,
+                          nranks);
+    }
+    RONDO_TRY(RONDO_NEW(made, "a bootstrap"));
+    RONDO_TRY_GOTO(RONDO_NEW_ARRAY(made->state, nranks, "the states of ranks"), fail);
+    RONDO_TRY_GOTO(rondo_rounds_init(&made->rounds, rank, nranks, &rounds_ops, made), fail);
+    made->base.ops = &meeting_ops;
+    made->base.rank = rank;
+    made->base.nranks = nranks;
+    made->base.root_world_rank = -1;
+    made->id = *id;
+    made->base.secret = made->id.secret;
+    made->listener = -1;
+    made->parts.end = &made->parts.first;
+    made->notes.end = &made->notes.first;
+    *b = &made->base;
+    return RONDO_SUCCESS;
+fail:
+    rondo_free(made->state);
+    rondo_free(made);
+    return status;
+}

@@ -1,0 +1,542 @@
+/* The creator's part of meetings: one listener and one thread a process, whatever the number of meetings. */
+#include "net/bootstrap/meeting.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/array.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/thread.h"
+#include "base/wait.h"
+#include "net/bootstrap/meeting_conn.h"
+
+enum {
+    ID_MAGIC = 0x7465656d,
+    MOST_RANKS = 1 << 24,
+    SILENT_MS = 10000, /* a connection that says nothing is dropped */
+    TICK_MS = 1000     /* while there are connections */
+};
+
+struct meeting {
+    struct meeting *next;
+    struct rondo_meeting_id id;
+    int nranks, here, local; /* nranks 0: nobody has registered yet; local: those of this process */
+    uint8_t *addrs;          /* RONDO_ADDR_BYTES of each rank; all zeros: not registered */
+    struct rondo_hub *hub;   /* all ranks are here, and of this process */
+    int unpolled;            /* ranks of this process that have not fetched the outcome */
+    int complete;
+    char *failed; /* why a rank gave up; NULL: none did */
+};
+
+/* All under the lock, except that the thread alone touches the connections. */
+static struct {
+    pthread_mutex_t lock;
+    pid_t pid; /* whose listener and thread these are; 0: none */
+    pthread_t thread;
+    int listener, wake, stop;
+    uint8_t addr[RONDO_ADDR_BYTES];
+    uint64_t serial;
+    struct meeting *meetings;
+    struct rondo_meet_conn *conns, *fresh; /* fresh: made by another thread, for the thread to take */
+} root = { .lock = PTHREAD_MUTEX_INITIALIZER, .listener = -1, .wake = -1 };
+
+/* ---- ids ---- */
+
+static uint64_t id_check(const struct rondo_meeting_id *id)
+{
+    return rondo_hash(id, offsetof(struct rondo_meeting_id, check), ID_MAGIC);
+}
+
+rondo_status rondo_meeting_check(const struct rondo_meeting_id *id)
+{
+    if (id->magic != ID_MAGIC || id->check != id_check(id)) {
+        return rondo_fail(RONDO_INVALID_ARGUMENT,
+                          "these 128 bytes are not a unique id of this library: take them from one process, "
+                          "and carry them as bytes (an id as a C string is cut at its first zero)");
+    }
+    if (id->version != RONDO_VERSION_CODE) {
+        return rondo_fail(RONDO_INVALID_USAGE,
+                          "the unique id was made on %.*s by version %u of Rondo, this process on %s has %d: "
+                          "use one version in all processes",
+                          RONDO_MEETING_HOST, id->host, id->version, rondo_log_host(), RONDO_VERSION_CODE);
+    }
+    return RONDO_SUCCESS;
+}
+
+int rondo_meeting_is_mine(const struct rondo_meeting_id *id)
+{
+    int mine;
+    pthread_mutex_lock(&root.lock);
+    mine = root.pid == getpid() && id->pid == root.pid && memcmp(id->addr, root.addr, sizeof(root.addr)) == 0;
+    pthread_mutex_unlock(&root.lock);
+    return mine;
+}
+
+/* ---- meetings, with the lock ---- */
+
+static struct meeting *find(uint64_t name, uint64_t serial)
+{
+    struct meeting *m = root.meetings;
+    while (m != NULL && (m->id.name != name || m->id.serial != serial)) {
+        m = m->next;
+    }
+    return m;
+}
+
+static struct meeting *find_id(const struct rondo_meeting_id *id) { return find(id->name, id->serial); }
+
+static void forget(struct meeting *gone)
+{
+    struct meeting **at = &root.meetings;
+    while (*at != gone) {
+        at = &(*at)->next;
+    }
+    *at = gone->next;
+    if (gone->hub != NULL) {
+        rondo_hub_release(gone->hub);
+    }
+    rondo_free(gone->addrs);
+    free(gone->failed);
+    rondo_free(gone);
+}
+
+static int is_here(const struct meeting *m, int rank)
+{
+    static const uint8_t none[RONDO_ADDR_BYTES];
+    return memcmp(m->addrs + (size_t)rank * RONDO_ADDR_BYTES, none, sizeof(none)) != 0;
+}
+
+static rondo_status used(int rank)
+{
+    return rondo_fail_quiet(RONDO_INVALID_USAGE,
+                            "rank %d calls with a unique id that was used already, or whose communicator "
+                            "could not be created: make a new id for each communicator",
+                            rank);
+}
+
+static rondo_status check_register(struct meeting *m, int rank, int nranks)
+{
+    if (m->failed != NULL) {
+        return rondo_fail_quiet(RONDO_REMOTE_ERROR, "%s", m->failed);
+    }
+    if (rank < 0 || rank >= nranks || nranks > MOST_RANKS) {
+        return rondo_fail_quiet(RONDO_INVALID_ARGUMENT, "rank %d of %d ranks: ranks are 0 to nranks - 1",
+                                rank, nranks);
+    }
+    if (m->nranks != 0 && m->nranks != nranks) {
+        return rondo_fail_quiet(
+            RONDO_INVALID_USAGE,
+            "rank %d creates a communicator of %d ranks where others with the same unique id "
+            "create one of %d: make one id for each communicator",
+            rank, nranks, m->nranks);
+    }
+    if (m->complete) {
+        return used(rank);
+    }
+    if (m->nranks == 0) {
+        RONDO_TRY(rondo_calloc(&m->addrs, (size_t)nranks, RONDO_ADDR_BYTES, "the addresses of ranks"));
+        m->nranks = nranks;
+    }
+    if (is_here(m, rank)) {
+        return rondo_fail_quiet(RONDO_INVALID_USAGE,
+                                "two callers are rank %d of the communicator of %d ranks: give each its own "
+                                "rank, and make one unique id for each communicator",
+                                rank, nranks);
+    }
+    return RONDO_SUCCESS;
+}
+
+static void wake_thread(void)
+{
+    uint64_t one = 1;
+    ssize_t n = write(root.wake, &one, sizeof(one));
+    (void)n; /* full: it is awake already */
+}
+
+/* All have registered: threads of this process meet in a hub, others get the table from rank 0. */
+static rondo_status complete(struct meeting *m)
+{
+    struct rondo_meet_conn *conn;
+    m->complete = 1;
+    m->unpolled = m->local;
+    if (m->local == m->nranks) {
+        return rondo_hub_create(m->nranks, &m->hub);
+    }
+    RONDO_TRY(rondo_meet_connect(&m->id, m->addrs, RONDO_MEET_ROOT, 0, 0, &conn));
+    conn->next = root.fresh;
+    conn->closes = 1;
+    root.fresh = conn;
+    RONDO_TRY(
+        rondo_meet_send(conn, RONDO_MEET_TABLE, m->addrs, (size_t)m->nranks * RONDO_ADDR_BYTES, NULL, 0));
+    wake_thread();
+    return RONDO_SUCCESS;
+}
+
+/* m may be gone afterwards. */
+static rondo_status add(struct meeting *m, int rank, int nranks, const uint8_t *addr, int is_local)
+{
+    rondo_status status;
+    RONDO_TRY(check_register(m, rank, nranks));
+    memcpy(m->addrs + (size_t)rank * RONDO_ADDR_BYTES, addr, RONDO_ADDR_BYTES);
+    m->local += is_local;
+    if (++m->here < nranks) {
+        return RONDO_SUCCESS;
+    }
+    status = complete(m);
+    if (status != RONDO_SUCCESS) {
+        m->failed = strdup(rondo_error_text());
+    } else if (m->local == 0) {
+        forget(m);
+    }
+    return status;
+}
+
+static rondo_status register_call(uint64_t name, uint64_t serial, int rank, int nranks, const uint8_t *addr,
+                                  int is_local)
+{
+    struct meeting *m;
+    rondo_status status;
+    pthread_mutex_lock(&root.lock);
+    m = find(name, serial);
+    status = m != NULL ? add(m, rank, nranks, addr, is_local) : used(rank);
+    pthread_mutex_unlock(&root.lock);
+    return status;
+}
+
+rondo_status rondo_meeting_register(const struct rondo_meeting_id *id, int rank, int nranks,
+                                    const uint8_t addr[RONDO_ADDR_BYTES])
+{
+    rondo_status status = register_call(id->name, id->serial, rank, nranks, addr, 1);
+    return status == RONDO_SUCCESS ? status : rondo_fail_aloud(status);
+}
+
+rondo_status rondo_meeting_poll(const struct rondo_meeting_id *id, struct rondo_hub **hub)
+{
+    struct meeting *m;
+    rondo_status status = RONDO_IN_PROGRESS;
+    *hub = NULL;
+    pthread_mutex_lock(&root.lock);
+    m = find_id(id);
+    if (m == NULL) {
+        status = rondo_fail_quiet(RONDO_INTERNAL_ERROR, "a meeting is gone before its ranks have met");
+    } else if (m->failed != NULL) {
+        status = rondo_fail_quiet(RONDO_REMOTE_ERROR, "%s", m->failed);
+    } else if (m->complete) {
+        status = RONDO_SUCCESS;
+        *hub = m->hub;
+        if (m->hub != NULL) {
+            rondo_hub_retain(m->hub);
+        }
+        if (--m->unpolled == 0) {
+            forget(m);
+        }
+    }
+    pthread_mutex_unlock(&root.lock);
+    return status;
+}
+
+static int list_missing(uint64_t name, uint64_t serial, int32_t *ranks, int max)
+{
+    struct meeting *m;
+    int n = 0;
+    pthread_mutex_lock(&root.lock);
+    m = find(name, serial);
+    for (int r = 0; m != NULL && r < m->nranks && n < max; r++) {
+        if (!is_here(m, r)) {
+            ranks[n++] = r;
+        }
+    }
+    pthread_mutex_unlock(&root.lock);
+    return n;
+}
+
+void rondo_meeting_missing(const struct rondo_meeting_id *id, int *ranks, int max, int *n)
+{
+    *n = list_missing(id->name, id->serial, ranks, max);
+}
+
+static void fail_call(uint64_t name, uint64_t serial, const char *text)
+{
+    struct meeting *m;
+    pthread_mutex_lock(&root.lock);
+    m = find(name, serial);
+    if (m != NULL && m->failed == NULL) {
+        m->failed = strdup(text[0] != '\0' ? text : "a rank has given up");
+    }
+    pthread_mutex_unlock(&root.lock);
+}
+
+void rondo_meeting_fail(const struct rondo_meeting_id *id, const char *text)
+{
+    fail_call(id->name, id->serial, text);
+}
+
+/* ---- the thread ---- */
+
+static const uint64_t *judge(void *arg, const struct rondo_auth_hello *hello)
+{
+    static _Thread_local uint64_t secret[2];
+    struct meeting *m;
+    (void)arg;
+    if (hello->server_rank != RONDO_MEET_ROOT) {
+        return NULL;
+    }
+    pthread_mutex_lock(&root.lock);
+    m = find(hello->comm_hash, hello->client);
+    if (m != NULL) {
+        memcpy(secret, m->id.secret, sizeof(secret));
+    }
+    pthread_mutex_unlock(&root.lock);
+    return m != NULL ? secret : NULL;
+}
+
+static void answer(struct rondo_meet_conn *conn, const struct rondo_meet_head *head, const void *data)
+{
+    const struct rondo_auth_hello *hello = &conn->hello;
+    struct rondo_meet_register mine;
+    rondo_round_text text;
+    int32_t ranks[RONDO_MEETING_NAMES];
+    rondo_status status = RONDO_INTERNAL_ERROR;
+    if (head->kind == RONDO_MEET_REGISTER && head->bytes == sizeof(mine)) {
+        memcpy(&mine, data, sizeof(mine));
+        status = register_call(hello->comm_hash, hello->client, mine.rank, mine.nranks, mine.addr, 0);
+        if (status == RONDO_SUCCESS) {
+            (void)rondo_meet_send(conn, RONDO_MEET_ACCEPTED, NULL, 0, NULL, 0);
+        } else {
+            int32_t code = status;
+            snprintf(text, sizeof(text), "%s", rondo_error_text());
+            (void)rondo_meet_send(conn, RONDO_MEET_REFUSED, &code, sizeof(code), text, sizeof(text));
+        }
+    } else if (head->kind == RONDO_MEET_WHO) {
+        int n = list_missing(hello->comm_hash, hello->client, ranks, RONDO_MEETING_NAMES);
+        (void)rondo_meet_send(conn, RONDO_MEET_MISSING, ranks, sizeof(*ranks) * (size_t)n, NULL, 0);
+    } else if (head->kind == RONDO_MEET_FAILED && head->bytes == sizeof(text)) {
+        memcpy(text, data, sizeof(text));
+        text[sizeof(text) - 1] = '\0';
+        fail_call(hello->comm_hash, hello->client, text);
+    } else {
+        rondo_meet_end(conn, EPROTO);
+    }
+}
+
+/* @return 0: the connection is to be freed */
+static int serve(struct rondo_meet_conn *conn, int64_t now)
+{
+    struct rondo_meet_head head;
+    const void *data;
+    rondo_meet_move(conn, 1, judge, NULL);
+    while ((data = rondo_meet_next(conn, &head)) != NULL) {
+        answer(conn, &head, data);
+    }
+    if (now - conn->since_ns > SILENT_MS * INT64_C(1000000)) {
+        rondo_meet_end(conn, ETIMEDOUT);
+    }
+    return conn->state != RONDO_MEET_ENDED;
+}
+
+static void accept_all(void)
+{
+    struct rondo_meet_conn *conn;
+    while (rondo_meet_accept(root.listener, sizeof(rondo_round_text), &conn) == RONDO_SUCCESS &&
+           conn != NULL) {
+        conn->next = root.conns;
+        root.conns = conn;
+    }
+}
+
+static int take_fresh(void)
+{
+    int stop;
+    pthread_mutex_lock(&root.lock);
+    while (root.fresh != NULL) {
+        struct rondo_meet_conn *conn = root.fresh;
+        root.fresh = conn->next;
+        conn->next = root.conns;
+        root.conns = conn;
+    }
+    stop = root.stop;
+    pthread_mutex_unlock(&root.lock);
+    return stop;
+}
+
+static void serve_all(void)
+{
+    int64_t now = rondo_now_ns();
+    for (struct rondo_meet_conn **at = &root.conns; *at != NULL;) {
+        struct rondo_meet_conn *conn = *at;
+        if (serve(conn, now)) {
+            at = &conn->next;
+        } else {
+            *at = conn->next;
+            rondo_meet_free(conn);
+        }
+    }
+}
+
+/* Wait until a connection or another thread has something. Without memory for the list, look again soon. */
+static void wait_for_work(struct pollfd **polls, int *capacity)
+{
+    int n = 0, grown = 1;
+    for (struct rondo_meet_conn *conn = root.conns; conn != NULL; conn = conn->next) {
+        n++;
+    }
+    if (n + 2 > *capacity) {
+        struct pollfd *more = realloc(*polls, sizeof(**polls) * (size_t)(2 * n + 16));
+        grown = more != NULL;
+        if (grown) {
+            *polls = more;
+            *capacity = 2 * n + 16;
+        }
+    }
+    if (!grown) {
+        poll(NULL, 0, 10);
+        return;
+    }
+    (*polls)[0] = (struct pollfd){ .fd = root.wake, .events = POLLIN };
+    (*polls)[1] = (struct pollfd){ .fd = root.listener, .events = POLLIN };
+    n = 2;
+    for (struct rondo_meet_conn *conn = root.conns; conn != NULL; conn = conn->next) {
+        (*polls)[n++] = (struct pollfd){ .fd = conn->fd, .events = rondo_meet_events(conn) };
+    }
+    poll(*polls, (nfds_t)n, n > 2 ? TICK_MS : -1);
+    if ((*polls)[0].revents & POLLIN) {
+        uint64_t count;
+        ssize_t got = read(root.wake, &count, sizeof(count));
+        (void)got;
+    }
+}
+
+static void *thread_main(void *arg)
+{
+    struct pollfd *polls = NULL;
+    int capacity = 0;
+    (void)arg;
+    while (!take_fresh()) {
+        accept_all();
+        serve_all();
+        wait_for_work(&polls, &capacity);
+    }
+    free(polls);
+    return NULL;
+}
+
+/* ---- begin and end ---- */
+
+static void free_conns(struct rondo_meet_conn **list)
+{
+    while (*list != NULL) {
+        struct rondo_meet_conn *conn = *list;
+        *list = conn->next;
+        rondo_meet_free(conn);
+    }
+}
+
+static void drop_all(void)
+{
+    free_conns(&root.conns);
+    free_conns(&root.fresh);
+    while (root.meetings != NULL) {
+        forget(root.meetings);
+    }
+    if (root.listener >= 0) {
+        close(root.listener);
+        close(root.wake);
+    }
+    root.listener = root.wake = -1;
+    root.pid = 0;
+}
+
+static void before_fork(void) { pthread_mutex_lock(&root.lock); }
+static void after_fork(void) { pthread_mutex_unlock(&root.lock); }
+/* The thread is the parent's, and so are the meetings. The connections' memory may be in use by it. */
+static void in_child(void)
+{
+    pthread_mutex_init(&root.lock, NULL);
+    root.conns = root.fresh = NULL;
+    if (root.listener >= 0) {
+        close(root.listener);
+        close(root.wake);
+    }
+    root.listener = root.wake = -1;
+    root.meetings = NULL;
+    root.pid = 0;
+}
+static void watch_forks(void) { pthread_atfork(before_fork, after_fork, in_child); }
+
+static rondo_status begin(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    rondo_status status;
+    pthread_once(&once, watch_forks);
+    RONDO_TRY(rondo_meet_listen(&root.listener, root.addr));
+    root.wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    root.stop = 0;
+    status = root.wake >= 0 ? rondo_thread_start(&root.thread, "rondo-meet", thread_main, NULL)
+                            : rondo_fail_quiet(RONDO_SYSTEM_ERROR, "no descriptor for an event (%m)");
+    if (status != RONDO_SUCCESS) {
+        close(root.listener);
+        if (root.wake >= 0) {
+            close(root.wake);
+        }
+        root.listener = root.wake = -1;
+        return rondo_fail_aloud(status);
+    }
+    root.pid = getpid();
+    return RONDO_SUCCESS;
+}
+
+__attribute__((destructor)) static void end(void)
+{
+    int runs;
+    pthread_mutex_lock(&root.lock);
+    runs = root.pid != 0 && root.pid == getpid();
+    if (runs) {
+        root.stop = 1;
+        wake_thread();
+    }
+    pthread_mutex_unlock(&root.lock);
+    if (runs) {
+        pthread_join(root.thread, NULL);
+        drop_all();
+    }
+}
+
+static rondo_status create_call(struct rondo_meeting_id *id)
+{
+    struct meeting *m;
+    RONDO_TRY(root.pid == getpid() ? RONDO_SUCCESS : begin());
+    RONDO_TRY(RONDO_NEW(m, "a meeting of ranks"));
+    m->id.magic = ID_MAGIC;
+    m->id.version = RONDO_VERSION_CODE;
+    m->id.pid = root.pid;
+    m->id.serial = ++root.serial;
+    memcpy(m->id.addr, root.addr, sizeof(m->id.addr));
+    snprintf(m->id.host, sizeof(m->id.host), "%.*s", RONDO_MEETING_HOST - 1, rondo_log_host());
+    rondo_status status = rondo_random(&m->id.name, sizeof(m->id.name));
+    status = status == RONDO_SUCCESS ? rondo_random(m->id.secret, sizeof(m->id.secret)) : status;
+    if (status != RONDO_SUCCESS) {
+        rondo_free(m);
+        return status;
+    }
+    m->id.check = id_check(&m->id);
+    m->next = root.meetings;
+    root.meetings = m;
+    *id = m->id;
+    return RONDO_SUCCESS;
+}
+
+rondo_status rondo_meeting_create(struct rondo_meeting_id *id)
+{
+    rondo_status status;
+    RONDO_TRY(rondo_param_init());
+    pthread_mutex_lock(&root.lock);
+    status = create_call(id);
+    pthread_mutex_unlock(&root.lock);
+    return status;
+}
