@@ -7,6 +7,7 @@
 #include "base/array.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "call/choose.h"
 #include "call/plan_impl.h"
 #include "call/stream.h"
 #include "call/wait.h"
@@ -338,6 +339,16 @@ static void keep_error(rondo_status status)
     rondo_fail_quiet(status, "%s", text);
 }
 
+static void clear(void)
+{
+    for (int i = 0; i < group.ntasks; i++) {
+        rondo_free(group.task[i].owned);
+    }
+    rondo_free(group.task);
+    rondo_free(group.creation);
+    memset(&group, 0, sizeof(group));
+}
+
 static rondo_status group_end(void)
 {
     rondo_status status;
@@ -361,13 +372,55 @@ static rondo_status group_end(void)
     if (status != RONDO_SUCCESS) {
         keep_error(status);
     }
-    for (int i = 0; i < group.ntasks; i++) {
-        rondo_free(group.task[i].owned);
-    }
-    rondo_free(group.task);
-    rondo_free(group.creation);
-    memset(&group, 0, sizeof(group));
+    clear();
     return status;
 }
 
 rondo_status rondo_group_end(void) { RONDO_RUN_INSIDE("rondo_group_end", group_end()); }
+
+/* ---- without making the calls ---- */
+
+static rondo_status estimate(double *us)
+{
+    RONDO_TRY(enter_tasks());
+    rondo_status status = RONDO_SUCCESS;
+    for (int i = 0; i < group.ntasks && status == RONDO_SUCCESS; i++) {
+        const struct rondo_task *t = &group.task[i];
+        struct rondo_selection selection = { .primary = { .us = 0 } };
+        status = rondo_ctx_ready(t->ctx);
+        int is_message = t->coll == RONDO_COLL_SEND || t->coll == RONDO_COLL_RECV;
+        if (status == RONDO_SUCCESS && t->ctx->job.nranks > 1 && !is_message && rondo_task_bytes(t) > 0) {
+            status = rondo_plan_choose(t->ctx, t, &selection);
+        }
+        *us += status == RONDO_SUCCESS && selection.primary.us > 0 ? selection.primary.us : 0;
+    }
+    leave_tasks(group.ntasks);
+    return status;
+}
+
+static rondo_status simulate(double *us)
+{
+    rondo_status status;
+    *us = 0;
+    if (rondo_group_depth() != 1) {
+        return rondo_fail(RONDO_INVALID_USAGE,
+                          "the end of a group that is to be estimated must be the outermost one: %d are open",
+                          rondo_group_depth());
+    }
+    rondo_inside -= RONDO_INSIDE_GROUP;
+    status = group.status;
+    if (status != RONDO_SUCCESS) {
+        rondo_fail_quiet(status, "%s", rondo_thread_texts_get()->group_error);
+    } else if (group.ncreations > 0) {
+        status = rondo_fail(RONDO_INVALID_USAGE, "a group that creates communicators cannot be estimated");
+    }
+    if (group.ncreations > 0) {
+        group.end_creations(group.creation, group.ncreations, status);
+    } else if (status == RONDO_SUCCESS) {
+        status = estimate(us);
+    }
+    clear();
+    return status;
+}
+
+rondo_status rondo_group_simulate(double *us) { RONDO_RUN_INSIDE("rondo_group_simulate", simulate(us)); }

@@ -22,6 +22,12 @@ typedef rondo_status rondo_end_creations(struct rondo_creation *creations, int n
  * there if the creation fails, or if a split gives this rank no communicator. */
 rondo_status rondo_group_add_creation(struct rondo_ctx *ctx, rondo_comm **comm, rondo_end_creations *end);
 
+/**
+ * End the outermost group without making its calls. *us: what the tuner expects its collectives to take one
+ * after the other; sends and receives count nothing. A creation in the group is an error.
+ */
+rondo_status rondo_group_simulate(double *us);
+
 /** A call inside the group failed: rondo_group_end returns the first such error and issues nothing. */
 void rondo_group_note_error(rondo_status status);
 

@@ -57,6 +57,7 @@ struct rondo_job {
     struct rondo_unique_id id;
     uint64_t hash;                                /* of the id: all ranks have the same */
     uint64_t nchildren;                           /* splits so far */
+    uint64_t nshares;                             /* calls of rondo_engine_share so far */
     struct rondo_comm *splits[RONDO_SPLIT_SLOTS]; /* the last ones, by their number; may be others' by now */
     struct rondo_shrinks
         *shrinks; /* shrinks so far, counted for each set of members: excluded ranks do not see one */

@@ -1,4 +1,5 @@
-/* rondo_comm_split and rondo_comm_shrink: children of a communicator, created over its control plane. */
+/* rondo_comm_split and rondo_comm_shrink: children of a communicator, created over its control plane; and
+ * what else its members tell each other that way. */
 #include "init/child.h"
 
 #include <string.h>
@@ -7,6 +8,7 @@
 #include "base/mem.h"
 #include "call/stream.h"
 #include "comm/backend.h"
+#include "init/engine.h"
 #include "init/life.h"
 
 /* The bootstrap of a communicator of one rank: a hub without peers. */
@@ -223,4 +225,78 @@ rondo_status rondo_comm_shrink(rondo_comm *comm, const int *exclude, int nexclud
     status = rondo_ctx_keep_error(parent, shrink(parent, exclude, nexclude, flags, config, newcomm));
     rondo_comm_leave(comm);
     return status;
+}
+
+/* ---- telling each other ---- */
+
+static rondo_status run_round(struct rondo_ctx *ctx, struct rondo_bootstrap *b)
+{
+    struct rondo_wait wait;
+    rondo_status status;
+    rondo_wait_begin(&wait, &ctx->running.policy);
+    while ((status = b->ops->test(b)) == RONDO_IN_PROGRESS) {
+        RONDO_TRY(rondo_wait_once(&wait));
+    }
+    return status;
+}
+
+static rondo_status share(struct rondo_ctx *ctx, const void *mine, void *all, size_t bytes)
+{
+    struct rondo_bootstrap *b;
+    int *members;
+    uint64_t serial = ++ctx->job.nshares;
+    rondo_status status;
+    RONDO_TRY(all_members(ctx, &members));
+    status = rondo_child_bootstrap(ctx, members, ctx->job.nranks, ctx->job.rank,
+                                   rondo_child_tag(ctx->job.hash, "share", serial, NULL, 0), &b);
+    rondo_free(members);
+    RONDO_TRY(status);
+    status = b->ops->open_start(b);
+    status = status == RONDO_SUCCESS ? run_round(ctx, b) : status;
+    status = status == RONDO_SUCCESS ? b->ops->allgather_start(b, mine, all, bytes) : status;
+    status = status == RONDO_SUCCESS ? run_round(ctx, b) : status;
+    b->ended = status;
+    b->ops->close(b, status == RONDO_SUCCESS);
+    return status;
+}
+
+rondo_status rondo_engine_share(rondo_comm *comm, const void *mine, void *all, size_t bytes)
+{
+    struct rondo_ctx *ctx;
+    rondo_status status;
+    RONDO_TRY(rondo_comm_enter(comm, "rondo_engine_share", &ctx));
+    status = rondo_ctx_ready(ctx);
+    if (status == RONDO_SUCCESS) {
+        status = share(ctx, mine, all, bytes);
+    }
+    rondo_ctx_keep_error(ctx, status);
+    rondo_comm_leave(comm);
+    return status;
+}
+
+rondo_status rondo_engine_revoke(rondo_comm *comm)
+{
+    struct rondo_ctx *ctx;
+    rondo_status status;
+    RONDO_TRY(rondo_comm_visit(comm, "rondo_engine_revoke", &ctx));
+    status = rondo_ctx_ready(ctx);
+    if (status == RONDO_SUCCESS) {
+        rondo_ctx_fail(ctx,
+                       rondo_fail_quiet(RONDO_REMOTE_ERROR, "rank %d revoked the communicator \"%s\"",
+                                        ctx->job.rank, ctx->job.name),
+                       ctx->job.rank);
+    } else if (__atomic_load_n(&ctx->life.state, __ATOMIC_ACQUIRE) == RONDO_COMM_FAILED) {
+        status = RONDO_SUCCESS; /* another rank was first, or an error */
+    }
+    rondo_comm_unvisit(comm);
+    return status;
+}
+
+rondo_status rondo_engine_bytes(rondo_comm *comm, uint64_t *bytes)
+{
+    struct rondo_ctx *ctx;
+    RONDO_TRY(rondo_comm_visit(comm, "rondo_engine_bytes", &ctx));
+    *bytes = ctx->wiring.bytes;
+    rondo_comm_unvisit(comm);
+    return RONDO_SUCCESS;
 }

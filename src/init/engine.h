@@ -14,6 +14,16 @@
  */
 rondo_status rondo_engine_create(struct rondo_bootstrap *bootstrap, const rondo_config *config,
                                  rondo_comm **comm);
+/**
+ * For the members of a communicator, collectively: all[i * bytes ..] = rank i's mine. Waits; carried by the
+ * control plane, whatever memory the communicator is of. Not in a group.
+ */
+rondo_status rondo_engine_share(rondo_comm *comm, const void *mine, void *all, size_t bytes);
+/** End the work of all ranks as soon as they notice, as after an error, but keep the communicator, so that it
+ * can be shrunk and destroyed. From any thread. */
+rondo_status rondo_engine_revoke(rondo_comm *comm);
+/** Store the bytes of memory that the communicator's buffers take. From any thread. */
+rondo_status rondo_engine_bytes(rondo_comm *comm, uint64_t *bytes);
 /** @return how many communicators of this process are neither destroyed nor aborted. */
 int rondo_engine_ncomms(void);
 

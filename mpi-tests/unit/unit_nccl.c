@@ -1,0 +1,885 @@
+/*
+ * The NCCL face, as a program written for NCCL uses it: every exported function in legal and illegal ways.
+ * Ranks are threads, one thread with a group, or forked processes; no launcher.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "shim/nccl/config.def"
+#include "shim/nccl/later.h"
+#include "shim/nccl/nccl.def"
+
+enum { MOST = 8, COUNT = 1000 };
+#define OK(call) assert_int_equal((call), ncclSuccess)
+#define REFUSED(call, result, words)                              \
+    do {                                                          \
+        assert_int_equal((call), (result));                       \
+        assert_non_null(strstr(ncclGetLastError(NULL), (words))); \
+    } while (0)
+
+/* ---- ranks that are threads ---- */
+
+struct rank {
+    pthread_t thread;
+    ncclUniqueId id;
+    int rank, n;
+    ncclComm_t comm;
+    void (*body)(struct rank *r);
+    void *arg;
+    int failed; /* line of the first failed check */
+    char text[600];
+};
+
+/* cmocka's asserts are for the main thread only. */
+#define CHECK(condition)                                                                                  \
+    do {                                                                                                  \
+        if (!(condition) && !r->failed) {                                                                 \
+            r->failed = __LINE__;                                                                         \
+            snprintf(r->text, sizeof(r->text), "%s; last error: %s", #condition, ncclGetLastError(NULL)); \
+        }                                                                                                 \
+    } while (0)
+
+static void *rank_main(void *arg)
+{
+    struct rank *r = arg;
+    CHECK(ncclCommInitRank(&r->comm, r->n, r->id, r->rank) == ncclSuccess);
+    if (!r->failed) {
+        r->body(r);
+    }
+    if (r->comm != NULL) {
+        CHECK(ncclCommDestroy(r->comm) == ncclSuccess);
+    }
+    return NULL;
+}
+
+static void run(int n, void (*body)(struct rank *r), void *arg)
+{
+    struct rank ranks[MOST];
+    ncclUniqueId id;
+    int bad = 0;
+    OK(ncclGetUniqueId(&id));
+    for (int i = 0; i < n; i++) {
+        ranks[i] = (struct rank){ .id = id, .rank = i, .n = n, .body = body, .arg = arg };
+        assert_int_equal(pthread_create(&ranks[i].thread, NULL, rank_main, &ranks[i]), 0);
+    }
+    for (int i = 0; i < n; i++) {
+        pthread_join(ranks[i].thread, NULL);
+        if (ranks[i].failed) {
+            print_error("rank %d of %d, line %d: %s\n", i, n, ranks[i].failed, ranks[i].text);
+            bad = 1;
+        }
+    }
+    assert_int_equal(bad, 0);
+}
+
+static ncclComm_t alone(void)
+{
+    ncclUniqueId id;
+    ncclComm_t comm = NULL;
+    OK(ncclGetUniqueId(&id));
+    OK(ncclCommInitRank(&comm, 1, id, 0));
+    return comm;
+}
+
+/* ---- names, version, errors ---- */
+
+static void test_names(void **state)
+{
+    int n = 0;
+    (void)state;
+#define FOUND_(ctx, NAME, kind)                                                          \
+    n++;                                                                                 \
+    if (dlsym(RTLD_DEFAULT, "nccl" #NAME) == NULL) fail_msg("nccl" #NAME " is missing"); \
+    if (dlsym(RTLD_DEFAULT, "pnccl" #NAME) == NULL) fail_msg("pnccl" #NAME " is missing");
+    NCCL_FACE_TABLE(FOUND_, )
+    assert_non_null(dlsym(RTLD_DEFAULT, "ncclResetDebugInitInternal"));
+    assert_int_equal(2 * n + 1, 193); /* as many as NCCL 2.32.3 exports */
+}
+
+static void test_version(void **state)
+{
+    int version = 0;
+    (void)state;
+    OK(ncclGetVersion(&version));
+    assert_int_equal(version, 23007);
+    REFUSED(ncclGetVersion(NULL), ncclInvalidArgument, "ncclGetVersion");
+    for (int i = -1; i < 12; i++) {
+        assert_non_null(ncclGetErrorString((ncclResult_t)i));
+    }
+    assert_string_equal(ncclGetErrorString(ncclSuccess), "no error");
+    ncclResetDebugInit();
+    ncclResetDebugInitInternal();
+}
+
+/* All functions that are refused: with a sentence that names the function. */
+static void test_refused(void **state)
+{
+    typedef ncclResult_t (*any)(void *, void *, void *, void *, void *, void *);
+    (void)state;
+#define TRY_FACE(NAME)
+#define TRY_DEVICE(NAME) TRY_(NAME)
+#define TRY_RMA(NAME) TRY_(NAME)
+#define TRY_SUSPEND(NAME) TRY_(NAME)
+#define TRY_ENCRYPT(NAME) TRY_(NAME)
+#define TRY_(NAME)                                                                                        \
+    {                                                                                                     \
+        any function;                                                                                     \
+        void *symbol = dlsym(RTLD_DEFAULT, "nccl" #NAME);                                                 \
+        memcpy(&function, &symbol, sizeof(function));                                                     \
+        REFUSED(function(NULL, NULL, NULL, NULL, NULL, NULL), ncclInvalidUsage, "nccl" #NAME ": Rondo "); \
+    }
+#define TRY_ROW_(ctx, NAME, kind) TRY_##kind(NAME)
+    NCCL_FACE_TABLE(TRY_ROW_, )
+}
+
+/* ---- settings ---- */
+
+/* A config of a version: what that version's header leaves as padding, and all behind it, holds garbage. */
+static void config_of(struct nccl_config_all *to, size_t size, unsigned version)
+{
+    memset(to, 0xa5, sizeof(*to));
+    to->size = size;
+    to->magic = 0xcafebeef;
+    to->version = version;
+#define UNSET_INT(field) to->field = INT_MIN
+#define UNSET_TEXT(field) to->field = NULL
+#define UNSET_(ctx, field, type, since, ...) \
+    if (version >= (since)) UNSET_##type(field);
+    NCCL_CONFIG_TABLE(UNSET_, )
+}
+
+static ncclResult_t create_with(struct nccl_config_all *config)
+{
+    ncclUniqueId id;
+    ncclComm_t comm = NULL;
+    ncclResult_t result;
+    OK(ncclGetUniqueId(&id));
+    result = ncclCommInitRankConfig(&comm, 1, id, 0, (ncclConfig_t *)config);
+    if (result == ncclSuccess) {
+        OK(ncclCommDestroy(comm));
+    } else {
+        assert_null(comm);
+    }
+    return result;
+}
+
+static void test_config(void **state)
+{
+    static const struct {
+        size_t size;
+        unsigned version;
+    } known[] = { { 24, 21400 }, { 48, 21700 }, { 48, 22500 }, { 72, 22703 },  { 80, 22809 },
+                  { 88, 22907 }, { 96, 23003 }, { 96, 23007 }, { 112, 23102 }, { 120, 23203 } };
+    struct nccl_config_all config;
+    (void)state;
+    for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++) {
+        config_of(&config, known[i].size, known[i].version);
+        OK(create_with(&config));
+        config.blocking = 7;
+        REFUSED(create_with(&config), ncclInvalidArgument, "config.blocking is 7");
+        config_of(&config, known[i].size, known[i].version);
+        config.maxCTAs = -5; /* not there in the first one */
+        assert_int_equal(create_with(&config), i == 0 ? ncclSuccess : ncclInvalidArgument);
+    }
+    config_of(&config, 72, 22703);
+    config.commName = "a name that is longer than those that Rondo keeps";
+    config.minCTAs = 2;
+    config.maxCTAs = 4;
+    config.netName = "Socket";
+    OK(create_with(&config));
+    config.minCTAs = 5;
+    REFUSED(create_with(&config), ncclInvalidArgument, "above config.maxCTAs");
+    config_of(&config, 72, 22703);
+    config.magic = 1;
+    REFUSED(create_with(&config), ncclInvalidArgument, "NCCL_CONFIG_INITIALIZER");
+    config_of(&config, 16, 22703);
+    REFUSED(create_with(&config), ncclInvalidArgument, "NCCL_CONFIG_INITIALIZER");
+    ncclConfig_t own = NCCL_CONFIG_INITIALIZER;
+    assert_int_equal(sizeof(own), 72);
+    OK(create_with((struct nccl_config_all *)memcpy(&config, &own, sizeof(own))));
+}
+
+/* ---- collectives ---- */
+
+static void fill(float *data, int n, int rank)
+{
+    for (int i = 0; i < n; i++) {
+        data[i] = (float)(rank * 3 + i % 17);
+    }
+}
+
+static float sum_of(int n, int i)
+{
+    float sum = 0;
+    for (int r = 0; r < n; r++) {
+        sum += (float)(r * 3 + i % 17);
+    }
+    return sum;
+}
+
+static void reductions(struct rank *r)
+{
+    int n = r->n, wrong = 0;
+    float *a = calloc((size_t)(n * COUNT), sizeof(*a)), *b = calloc((size_t)(n * COUNT), sizeof(*b));
+    ncclRedOp_t op;
+    float factor = (float)(r->rank + 1);
+    fill(a, COUNT, r->rank);
+    CHECK(ncclAllReduce(a, b, COUNT, ncclFloat, ncclSum, r->comm, NULL) == ncclSuccess);
+    for (int i = 0; i < COUNT; i++) {
+        wrong += b[i] != sum_of(n, i);
+    }
+    CHECK(ncclAllReduce(a, a, COUNT, ncclFloat, ncclMax, r->comm, NULL) == ncclSuccess);
+    for (int i = 0; i < COUNT; i++) {
+        wrong += a[i] != (float)((n - 1) * 3 + i % 17);
+    }
+    fill(a, COUNT, r->rank);
+    CHECK(ncclReduce(a, r->rank == n - 1 ? b : NULL, COUNT, ncclFloat, ncclAvg, n - 1, r->comm, NULL) ==
+          ncclSuccess);
+    for (int i = 0; r->rank == n - 1 && i < COUNT; i++) {
+        wrong += b[i] < sum_of(n, i) / (float)n - 1e-4f || b[i] > sum_of(n, i) / (float)n + 1e-4f;
+    }
+    for (int s = 0; s < n; s++) {
+        fill(a + s * COUNT, COUNT, r->rank);
+    }
+    CHECK(ncclReduceScatter(a, b, COUNT, ncclFloat, ncclSum, r->comm, NULL) == ncclSuccess);
+    CHECK(ncclReduceScatterConfig(a, a + r->rank * COUNT, COUNT, ncclFloat, ncclSum, r->comm, NULL, NULL) ==
+          ncclSuccess);
+    for (int i = 0; i < COUNT; i++) {
+        wrong += b[i] != sum_of(n, i) || a[r->rank * COUNT + i] != sum_of(n, i);
+    }
+    fill(a, COUNT, 0);
+    for (int residence = ncclScalarDevice; residence <= ncclScalarHostImmediate; residence++) {
+        CHECK(ncclRedOpCreatePreMulSum(&op, &factor, ncclFloat, (ncclScalarResidence_t)residence, r->comm) ==
+              ncclSuccess);
+        CHECK(ncclAllReduceConfig(a, b, COUNT, ncclFloat, op, r->comm, NULL, NULL) == ncclSuccess);
+        CHECK(ncclRedOpDestroy(op, r->comm) == ncclSuccess);
+        for (int i = 0; i < COUNT; i++) {
+            wrong += b[i] != (float)(i % 17) * (float)(n * (n + 1) / 2);
+        }
+    }
+    CHECK(ncclReduceConfig(a, b, 1, ncclFloat, ncclMin, 0, r->comm, NULL, NULL) == ncclSuccess);
+    CHECK(ncclAllReduce(NULL, NULL, 0, ncclFloat, ncclSum, r->comm, NULL) == ncclSuccess);
+    CHECK(wrong == 0);
+    free(a);
+    free(b);
+}
+
+static void movements(struct rank *r)
+{
+    int n = r->n, wrong = 0;
+    float *a = calloc((size_t)(n * COUNT), sizeof(*a)), *b = calloc((size_t)(n * COUNT), sizeof(*b));
+    fill(a, COUNT, r->rank);
+    CHECK(ncclBroadcast(a, b, COUNT, ncclFloat, n - 1, r->comm, NULL) == ncclSuccess);
+    CHECK(ncclBcast(a, COUNT, ncclFloat, n - 1, r->comm, NULL) == ncclSuccess);
+    CHECK(ncclBroadcastConfig(a, a, COUNT, ncclFloat, 0, r->comm, NULL, NULL) == ncclSuccess);
+    for (int i = 0; i < COUNT; i++) {
+        wrong += a[i] != (float)((n - 1) * 3 + i % 17) || b[i] != a[i];
+    }
+    fill(a, COUNT, r->rank);
+    CHECK(ncclAllGather(a, b, COUNT, ncclFloat, r->comm, NULL) == ncclSuccess);
+    CHECK(ncclAllGatherConfig(b + r->rank * COUNT, b, COUNT, ncclFloat, r->comm, NULL, NULL) == ncclSuccess);
+    CHECK(ncclAlltoAll(b, a, COUNT, ncclFloat, r->comm, NULL) == ncclSuccess);
+    CHECK(ncclAlltoAllConfig(b, a, COUNT, ncclFloat, r->comm, NULL, NULL) == ncclSuccess);
+    for (int i = 0; i < n * COUNT; i++) { /* everyone has the same, and sends me block `rank` */
+        wrong += b[i] != (float)(i / COUNT * 3 + i % COUNT % 17);
+        wrong += a[i] != (float)(r->rank * 3 + i % COUNT % 17);
+    }
+    memset(b, 0, sizeof(*b) * (size_t)(n * COUNT));
+    CHECK(ncclGather(a, b, COUNT, ncclFloat, 0, r->comm, NULL) == ncclSuccess);
+    CHECK(ncclScatter(b, a, COUNT, ncclFloat, 0, r->comm, NULL) == ncclSuccess);
+    CHECK(ncclGatherConfig(a, b, COUNT, ncclFloat, n - 1, r->comm, NULL, NULL) == ncclSuccess);
+    CHECK(ncclScatterConfig(b, a, COUNT, ncclFloat, n - 1, r->comm, NULL, NULL) == ncclSuccess);
+    for (int i = 0; i < COUNT; i++) {
+        wrong += a[i] != (float)(r->rank * 3 + i % 17);
+    }
+    CHECK(wrong == 0);
+    free(a);
+    free(b);
+}
+
+/* A ring of messages in nested groups, one to itself, and a message without a group. */
+static void messages(struct rank *r)
+{
+    int n = r->n, to = (r->rank + 1) % n, from = (r->rank + n - 1) % n, mine = 100 + r->rank, got = -1,
+        self = -1;
+    CHECK(ncclGroupStart() == ncclSuccess);
+    CHECK(ncclSend(&mine, 1, ncclInt, to, r->comm, NULL) == ncclSuccess);
+    CHECK(ncclGroupStart() == ncclSuccess);
+    CHECK(ncclRecv(&got, 1, ncclInt, from, r->comm, NULL) == ncclSuccess);
+    if (n > 1) {
+        CHECK(ncclSend(&mine, 1, ncclInt, r->rank, r->comm, NULL) == ncclSuccess);
+        CHECK(ncclRecv(&self, 1, ncclInt, r->rank, r->comm, NULL) == ncclSuccess);
+    }
+    CHECK(ncclGroupEnd() == ncclSuccess);
+    CHECK(ncclGroupEnd() == ncclSuccess);
+    CHECK(got == 100 + from);
+    CHECK(n == 1 || self == mine);
+    if (n > 1 && r->rank < 2) {
+        CHECK((r->rank == 0 ? ncclSend(&mine, 1, ncclInt, 1, r->comm, NULL)
+                            : ncclRecv(&got, 1, ncclInt, 0, r->comm, NULL)) == ncclSuccess);
+        CHECK(r->rank == 0 || got == 100);
+    }
+}
+
+static void test_calls(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= 4; n++) {
+        run(n, reductions, NULL);
+        run(n, movements, NULL);
+        run(n, messages, NULL);
+    }
+}
+
+/* One thread with all ranks: everything in groups, several calls and communicators in one. */
+static void test_one_thread(void **state)
+{
+    ncclComm_t comms[3], others[3];
+    ncclUniqueId id;
+    int in[3] = { 1, 2, 3 }, out[3] = { 0 }, in2[3] = { 4, 5, 6 }, out2[9] = { 0 };
+    static const int devices[3] = { 0, 1, 2 };
+    (void)state;
+    OK(ncclCommInitAll(comms, 3, NULL));
+    OK(ncclGetUniqueId(&id));
+    OK(ncclGroupStart());
+    for (int r = 0; r < 3; r++) {
+        OK(ncclCommInitRankScalable(&others[r], 3, r, 1, &id, NULL));
+    }
+    OK(ncclGroupEnd());
+    OK(ncclGroupStart());
+    for (int r = 0; r < 3; r++) {
+        OK(ncclAllReduce(&in[r], &out[r], 1, ncclInt, ncclSum, comms[r], NULL));
+        OK(ncclAllGather(&in2[r], &out2[3 * r], 1, ncclInt, others[r], NULL));
+    }
+    OK(ncclGroupEnd());
+    for (int r = 0; r < 3; r++) {
+        int rank, n, device;
+        assert_int_equal(out[r], 6);
+        assert_int_equal(out2[3 * r + 2], 6);
+        OK(ncclCommUserRank(comms[r], &rank));
+        OK(ncclCommCount(comms[r], &n));
+        OK(ncclCommCuDevice(comms[r], &device));
+        assert_true(rank == r && n == 3 && device == -1);
+    }
+    OK(ncclGroupStart());
+    for (int r = 0; r < 3; r++) {
+        OK(ncclCommDestroy(others[r]));
+    }
+    OK(ncclGroupEnd());
+    for (int r = 0; r < 3; r++) {
+        OK(ncclCommDestroy(comms[r]));
+    }
+    OK(ncclCommInitAll(comms, 2, devices));
+    OK(ncclCommDestroy(comms[0]));
+    OK(ncclCommDestroy(comms[1]));
+    REFUSED(ncclCommInitAll(comms, 0, NULL), ncclInvalidArgument, "ncclCommInitAll");
+    REFUSED(ncclCommInitAll(NULL, 1, NULL), ncclInvalidArgument, "ncclCommInitAll");
+    REFUSED(ncclCommInitAll(comms, 1, (const int[]){ -1 }), ncclInvalidArgument, "device 0 of the list");
+}
+
+/* ---- processes ---- */
+
+static void child(const ncclUniqueId *id, int rank, int n)
+{
+    ncclComm_t comm;
+    int64_t mine = rank + 1, sum = 0;
+    int ok = ncclCommInitRank(&comm, n, *id, rank) == ncclSuccess &&
+             ncclAllReduce(&mine, &sum, 1, ncclInt64, ncclSum, comm, NULL) == ncclSuccess &&
+             sum == n * (n + 1) / 2 && ncclCommFinalize(comm) == ncclSuccess &&
+             ncclCommDestroy(comm) == ncclSuccess;
+    if (!ok) {
+        fprintf(stderr, "rank %d: %s\n", rank, ncclGetLastError(NULL));
+    }
+    _exit(ok ? 0 : 1);
+}
+
+/* Processes are ranks, their parent made the ids and is no member; two communicators at once. */
+static void test_processes(void **state)
+{
+    ncclUniqueId id[2];
+    pid_t pid[5];
+    (void)state;
+    OK(ncclGetUniqueId(&id[0]));
+    OK(ncclGetUniqueId(&id[1]));
+    for (int i = 0; i < 5; i++) {
+        pid[i] = fork();
+        assert_true(pid[i] >= 0);
+        if (pid[i] == 0) {
+            child(&id[i / 3], i % 3, i < 3 ? 3 : 2);
+        }
+    }
+    for (int i = 0; i < 5; i++) {
+        int how = -1;
+        assert_int_equal(waitpid(pid[i], &how, 0), pid[i]);
+        assert_int_equal(how, 0);
+    }
+}
+
+/* ---- ids ---- */
+
+static void test_ids(void **state)
+{
+    ncclUniqueId id, wrong;
+    ncclComm_t comm = NULL, again = (ncclComm_t)1;
+    (void)state;
+    REFUSED(ncclGetUniqueId(NULL), ncclInvalidArgument, "ncclGetUniqueId");
+    OK(ncclGetUniqueId(&id));
+    wrong = id;
+    wrong.internal[40] ^= 1;
+    REFUSED(ncclCommInitRank(&comm, 1, wrong, 0), ncclInvalidArgument, "not a unique id");
+    REFUSED(ncclCommInitRank(NULL, 1, id, 0), ncclInvalidArgument, "ncclCommInitRank");
+    REFUSED(ncclCommInitRank(&comm, 0, id, 0), ncclInvalidArgument, "ranks");
+    REFUSED(ncclCommInitRank(&comm, 2, id, 2), ncclInvalidArgument, "rank 2 of 2");
+    REFUSED(ncclCommInitRank(&comm, 2, id, -1), ncclInvalidArgument, "rank -1");
+    REFUSED(ncclCommInitRankScalable(&comm, 1, 0, 0, &id, NULL), ncclInvalidArgument, "Scalable");
+    REFUSED(ncclCommInitRankScalable(&comm, 1, 0, 1, NULL, NULL), ncclInvalidArgument, "Scalable");
+    OK(ncclCommInitRank(&comm, 1, id, 0));
+    REFUSED(ncclCommInitRank(&again, 1, id, 0), ncclInvalidUsage, "used already");
+    assert_null(again);
+    OK(ncclCommGetUniqueId(comm, &id));
+    REFUSED(ncclCommGetUniqueId(comm, NULL), ncclInvalidArgument, "ncclCommGetUniqueId");
+    OK(ncclCommDestroy(comm));
+    assert_int_equal(ncclCommGetUniqueId(comm, &id), ncclInvalidArgument);
+}
+
+/* ---- illegal calls ---- */
+
+static void test_illegal(void **state)
+{
+    ncclComm_t comm = alone(), gone = alone();
+    float a = 1, b = 0;
+    int n;
+    ncclResult_t result;
+    ncclRedOp_t op;
+    (void)state;
+    OK(ncclCommDestroy(gone));
+    for (int i = 0; i < 2; i++) {
+        ncclComm_t bad = i == 0 ? NULL : gone;
+        assert_int_equal(ncclAllReduce(&a, &b, 1, ncclFloat, ncclSum, bad, NULL), ncclInvalidArgument);
+        assert_int_equal(ncclReduce(&a, &b, 1, ncclFloat, ncclSum, 0, bad, NULL), ncclInvalidArgument);
+        assert_int_equal(ncclReduceScatter(&a, &b, 1, ncclFloat, ncclSum, bad, NULL), ncclInvalidArgument);
+        assert_int_equal(ncclBroadcast(&a, &b, 1, ncclFloat, 0, bad, NULL), ncclInvalidArgument);
+        assert_int_equal(ncclBcast(&a, 1, ncclFloat, 0, bad, NULL), ncclInvalidArgument);
+        assert_int_equal(ncclAllGather(&a, &b, 1, ncclFloat, bad, NULL), ncclInvalidArgument);
+        assert_int_equal(ncclAlltoAll(&a, &b, 1, ncclFloat, bad, NULL), ncclInvalidArgument);
+        assert_int_equal(ncclGather(&a, &b, 1, ncclFloat, 0, bad, NULL), ncclInvalidArgument);
+        assert_int_equal(ncclScatter(&a, &b, 1, ncclFloat, 0, bad, NULL), ncclInvalidArgument);
+        assert_int_equal(ncclSend(&a, 1, ncclFloat, 0, bad, NULL), ncclInvalidArgument);
+        assert_int_equal(ncclRecv(&b, 1, ncclFloat, 0, bad, NULL), ncclInvalidArgument);
+        assert_int_equal(ncclCommFinalize(bad), ncclInvalidArgument);
+        assert_int_equal(ncclCommRevoke(bad, 0), ncclInvalidArgument);
+        assert_int_equal(ncclCommGetAsyncError(bad, &result), ncclInvalidArgument);
+        assert_int_equal(ncclCommCount(bad, &n), ncclInvalidArgument);
+        assert_int_equal(ncclCommCuDevice(bad, &n), ncclInvalidArgument);
+        assert_int_equal(ncclCommUserRank(bad, &n), ncclInvalidArgument);
+        assert_int_equal(ncclRedOpCreatePreMulSum(&op, &a, ncclFloat, ncclScalarHostImmediate, bad),
+                         ncclInvalidArgument);
+        ncclComm_t child = NULL;
+        assert_int_equal(ncclCommSplit(bad, 0, 0, &child, NULL), ncclInvalidArgument);
+        assert_int_equal(ncclCommShrink(bad, &n, 0, &child, NULL, 0), ncclInvalidArgument);
+    }
+    OK(ncclCommDestroy(NULL));
+    OK(ncclCommAbort(NULL));
+    assert_int_equal(ncclCommDestroy(gone), ncclInvalidArgument);
+    assert_int_equal(ncclCommAbort(gone), ncclInvalidArgument);
+    for (int type = -1; type < 40; type += type < 0 ? 13 : 1) {
+        REFUSED(ncclAllReduce(&a, &b, 1, (ncclDataType_t)type, ncclSum, comm, NULL), ncclInvalidArgument,
+                "no data type");
+        REFUSED(ncclBcast(&a, 1, (ncclDataType_t)type, 0, comm, NULL), ncclInvalidArgument, "no data type");
+    }
+    for (int bad = -1; bad < 13; bad += bad < 0 ? 6 : 1) { /* Rondo's logical operators are not NCCL's */
+        REFUSED(ncclAllReduce(&a, &b, 1, ncclInt, (ncclRedOp_t)bad, comm, NULL), ncclInvalidArgument,
+                "no operator");
+        assert_int_equal(ncclRedOpDestroy((ncclRedOp_t)bad, comm), ncclInvalidArgument);
+    }
+    assert_int_equal(ncclRedOpDestroy(ncclSum, comm), ncclInvalidArgument);
+    assert_int_equal(ncclRedOpDestroy((ncclRedOp_t)5000, comm), ncclInvalidArgument);
+    assert_int_equal(ncclAllReduce(&a, &b, 1, ncclFloat, (ncclRedOp_t)5000, comm, NULL), ncclInvalidArgument);
+    REFUSED(ncclRedOpCreatePreMulSum(NULL, &a, ncclFloat, ncclScalarDevice, comm), ncclInvalidArgument,
+            "PreMul");
+    REFUSED(ncclRedOpCreatePreMulSum(&op, NULL, ncclFloat, ncclScalarDevice, comm), ncclInvalidArgument,
+            "PreMul");
+    REFUSED(ncclRedOpCreatePreMulSum(&op, &a, ncclFloat, (ncclScalarResidence_t)2, comm), ncclInvalidArgument,
+            "residence 2");
+    assert_int_equal(ncclBroadcast(&a, &b, 1, ncclFloat, 1, comm, NULL), ncclInvalidArgument);
+    assert_int_equal(ncclReduce(&a, &b, 1, ncclFloat, ncclSum, -1, comm, NULL), ncclInvalidArgument);
+    assert_int_equal(ncclSend(&a, 1, ncclFloat, 1, comm, NULL), ncclInvalidArgument);
+    assert_int_equal(ncclAllReduce(NULL, &b, 1, ncclFloat, ncclSum, comm, NULL), ncclInvalidArgument);
+    assert_int_equal(ncclAllReduce(&a, NULL, 1, ncclFloat, ncclSum, comm, NULL), ncclInvalidArgument);
+    assert_int_equal(ncclCommCount(comm, NULL), ncclInvalidArgument);
+    assert_int_equal(ncclCommUserRank(comm, NULL), ncclInvalidArgument);
+    assert_int_equal(ncclCommCuDevice(comm, NULL), ncclInvalidArgument);
+    assert_int_equal(ncclCommGetAsyncError(comm, NULL), ncclInvalidArgument);
+    REFUSED(ncclCommSplit(comm, 0, 0, NULL, NULL), ncclInvalidArgument, "ncclCommSplit");
+    REFUSED(ncclCommShrink(comm, NULL, 0, NULL, NULL, 0), ncclInvalidArgument, "ncclCommShrink");
+    REFUSED(ncclCommRevoke(comm, 1), ncclInvalidArgument, "ncclCommRevoke");
+    struct {
+        size_t size;
+        unsigned magic, version;
+    } config = { sizeof(config), 1, 0 };
+    REFUSED(ncclAllReduceConfig(&a, &b, 1, ncclFloat, ncclSum, comm, NULL, (ncclCollConfig_t *)&config),
+            ncclInvalidArgument, "NCCL_COLL_CONFIG_INITIALIZER");
+    config.magic = 0xcafebeef;
+    OK(ncclAllReduceConfig(&a, &b, 1, ncclFloat, ncclSum, comm, NULL, (ncclCollConfig_t *)&config));
+    assert_int_equal(ncclGroupEnd(), ncclInvalidUsage);
+    /* A refused call ends its group, whose other calls are not made. */
+    b = 0;
+    OK(ncclGroupStart());
+    OK(ncclAllReduce(&a, &b, 1, ncclFloat, ncclSum, comm, NULL));
+    assert_int_equal(ncclAllReduce(&a, &b, 1, (ncclDataType_t)77, ncclSum, comm, NULL), ncclInvalidArgument);
+    REFUSED(ncclGroupEnd(), ncclInvalidArgument, "no data type 77");
+    assert_true(b == 0);
+    OK(ncclGroupStart());
+    assert_int_equal(ncclAllReduce(&a, &b, 1, ncclFloat, ncclSum, gone, NULL), ncclInvalidArgument);
+    assert_int_equal(ncclGroupEnd(), ncclInvalidArgument);
+    OK(ncclCommGetAsyncError(comm, &result));
+    assert_int_equal(result, ncclSuccess);
+    OK(ncclAllReduce(&a, &b, 1, ncclFloat, ncclSum, comm, NULL));
+    OK(ncclCommFinalize(comm));
+    assert_int_equal(ncclAllReduce(&a, &b, 1, ncclFloat, ncclSum, comm, NULL), ncclInvalidUsage);
+    OK(ncclCommDestroy(comm));
+}
+
+/* ---- life ---- */
+
+static void nonblocking(struct rank *r)
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclComm_t comm = NULL;
+    ncclResult_t state, result;
+    int n = -1, mine = 1, sum = 0;
+    ncclUniqueId *id = r->arg;
+    config.blocking = 0;
+    config.commName = "lazy";
+    result = ncclCommInitRankConfig(&comm, r->n, *id, r->rank, &config);
+    CHECK(result == ncclInProgress || result == ncclSuccess);
+    do {
+        CHECK(ncclCommGetAsyncError(comm, &state) == ncclSuccess);
+    } while (state == ncclInProgress && !r->failed);
+    CHECK(state == ncclSuccess);
+    CHECK(ncclCommCount(comm, &n) == ncclSuccess && n == r->n);
+    CHECK(ncclAllReduce(&mine, &sum, 1, ncclInt, ncclSum, comm, NULL) == ncclSuccess && sum == r->n);
+    CHECK(ncclCommFinalize(comm) == ncclSuccess);
+    CHECK(ncclCommDestroy(comm) == ncclSuccess);
+}
+
+static void children(struct rank *r)
+{
+    ncclComm_t half = NULL, small = NULL;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    int n = 0, rank = -1, mine = 1, sum = 0, leaves[1] = { 0 };
+    CHECK(ncclCommSplit(r->comm, r->rank % 2, -r->rank, &half, NULL) == ncclSuccess);
+    CHECK(ncclCommCount(half, &n) == ncclSuccess && n == (r->n + 1 - r->rank % 2) / 2);
+    CHECK(ncclAllReduce(&mine, &sum, 1, ncclInt, ncclSum, half, NULL) == ncclSuccess && sum == n);
+    CHECK(ncclCommDestroy(half) == ncclSuccess);
+    CHECK(ncclCommSplit(r->comm, r->rank == 0 ? NCCL_SPLIT_NOCOLOR : 1, 0, &half, &config) == ncclSuccess);
+    CHECK((half == NULL) == (r->rank == 0));
+    CHECK(ncclCommDestroy(half) == ncclSuccess);
+    if (r->rank != 0) {
+        CHECK(ncclCommShrink(r->comm, leaves, 1, &small, &config, NCCL_SHRINK_DEFAULT) == ncclSuccess);
+        CHECK(ncclCommUserRank(small, &rank) == ncclSuccess && rank == r->rank - 1);
+        CHECK(ncclAllReduce(&mine, &sum, 1, ncclInt, ncclSum, small, NULL) == ncclSuccess && sum == r->n - 1);
+        CHECK(ncclCommDestroy(small) == ncclSuccess);
+    }
+    CHECK(ncclAllReduce(&mine, &sum, 1, ncclInt, ncclSum, r->comm, NULL) == ncclSuccess && sum == r->n);
+}
+
+/* Old members grow their communicator with new ones, who are threads, too. */
+struct growth {
+    pthread_barrier_t has_id;
+    ncclUniqueId id;
+};
+
+static void check_grown(struct rank *r, ncclComm_t grown, int n, int rank)
+{
+    int got = -1, mine = 1, sum = 0;
+    CHECK(ncclCommUserRank(grown, &got) == ncclSuccess && got == rank);
+    CHECK(ncclAllReduce(&mine, &sum, 1, ncclInt, ncclSum, grown, NULL) == ncclSuccess && sum == n);
+    CHECK(ncclCommDestroy(grown) == ncclSuccess);
+}
+
+static void *new_member(void *arg)
+{
+    struct rank *r = arg;
+    struct growth *growth = r->arg;
+    ncclComm_t grown = NULL;
+    pthread_barrier_wait(&growth->has_id);
+    CHECK(ncclCommGrow(NULL, r->n, &growth->id, r->rank, &grown, NULL) == ncclSuccess);
+    if (!r->failed) {
+        check_grown(r, grown, r->n, r->rank);
+    }
+    return NULL;
+}
+
+static void grows(struct rank *r)
+{
+    struct growth *growth = r->arg;
+    ncclComm_t grown = NULL;
+    const ncclUniqueId *id = NULL;
+    if (r->rank == 1) { /* any member may */
+        CHECK(ncclCommGetUniqueId(r->comm, &growth->id) == ncclSuccess);
+        id = &growth->id;
+        pthread_barrier_wait(&growth->has_id);
+    }
+    CHECK(ncclCommGrow(r->comm, r->n, NULL, -1, &grown, NULL) == ncclInvalidArgument);
+    CHECK(ncclCommGrow(r->comm, r->n + 2, id, -1, &grown, NULL) == ncclSuccess);
+    if (!r->failed) {
+        check_grown(r, grown, r->n + 2, r->rank);
+    }
+    /* No member, then two, have an id: the error is the same on all. */
+    CHECK(ncclCommGrow(r->comm, r->n + 2, NULL, -1, &grown, NULL) == ncclInvalidUsage);
+    CHECK(ncclCommGrow(r->comm, r->n + 2, &growth->id, -1, &grown, NULL) == ncclInvalidUsage);
+}
+
+/* A rank revokes while another waits in a call; those that stay shrink. */
+static void revokes(struct rank *r)
+{
+    int mine = 1, sum = 0, leaves[1] = { 0 };
+    ncclResult_t state = ncclSuccess;
+    ncclComm_t small = NULL;
+    if (r->rank == 0) {
+        usleep(50000);
+        CHECK(ncclCommRevoke(r->comm, 0) == ncclSuccess);
+        CHECK(ncclCommRevoke(r->comm, 0) == ncclSuccess);
+    } else {
+        CHECK(ncclAllReduce(&mine, &sum, 1, ncclInt, ncclSum, r->comm, NULL) == ncclRemoteError);
+        CHECK(strstr(ncclGetLastError(r->comm), "revoked") != NULL);
+        CHECK(ncclCommShrink(r->comm, leaves, 1, &small, NULL, NCCL_SHRINK_ABORT) == ncclSuccess);
+        CHECK(ncclAllReduce(&mine, &sum, 1, ncclInt, ncclSum, small, NULL) == ncclSuccess && sum == r->n - 1);
+        CHECK(ncclCommDestroy(small) == ncclSuccess);
+    }
+    CHECK(ncclCommGetAsyncError(r->comm, &state) == ncclSuccess && state == ncclRemoteError);
+}
+
+static void *aborter(void *arg)
+{
+    usleep(50000);
+    ncclCommAbort(((struct rank *)arg)->comm);
+    return NULL;
+}
+
+/* Another thread aborts while this one waits for ranks that never call. */
+static void aborts(struct rank *r)
+{
+    int mine = 1, sum = 0;
+    pthread_t thread;
+    if (r->rank == 0) {
+        CHECK(pthread_create(&thread, NULL, aborter, r) == 0);
+        CHECK(ncclAllReduce(&mine, &sum, 1, ncclInt, ncclSum, r->comm, NULL) != ncclSuccess);
+        pthread_join(thread, NULL);
+    } else {
+        ncclResult_t state = ncclSuccess;
+        while (state == ncclSuccess && !r->failed) { /* the others learn of it */
+            CHECK(ncclCommGetAsyncError(r->comm, &state) == ncclSuccess);
+            usleep(1000);
+        }
+        CHECK(ncclCommAbort(r->comm) == ncclSuccess);
+    }
+    r->comm = NULL; /* abort has freed it */
+}
+
+static void test_life(void **state)
+{
+    ncclUniqueId id;
+    struct growth growth;
+    struct rank joins[2];
+    (void)state;
+    OK(ncclGetUniqueId(&id));
+    run(3, nonblocking, &id);
+    run(4, children, NULL);
+    run(3, revokes, NULL);
+    run(3, aborts, NULL);
+    pthread_barrier_init(&growth.has_id, NULL, 3);
+    for (int i = 0; i < 2; i++) {
+        joins[i] = (struct rank){ .rank = 2 + i, .n = 4, .arg = &growth };
+        assert_int_equal(pthread_create(&joins[i].thread, NULL, new_member, &joins[i]), 0);
+    }
+    run(2, grows, &growth);
+    for (int i = 0; i < 2; i++) {
+        pthread_join(joins[i].thread, NULL);
+        assert_string_equal(joins[i].text, "");
+    }
+    pthread_barrier_destroy(&growth.has_id);
+}
+
+/* ---- memory and windows ---- */
+
+static void windows(struct rank *r)
+{
+    void *memory = NULL, *handle = NULL, *back = NULL;
+    ncclWindow_t win = NULL;
+    uint64_t bytes = 1;
+    CHECK(ncclMemAlloc(&memory, 3 * 4096) == ncclSuccess);
+    memset(memory, r->rank, 3 * 4096);
+    char *aligned = (char *)(((uintptr_t)memory + 4095) & ~(uintptr_t)4095);
+    CHECK(ncclCommRegister(r->comm, memory, 8192, &handle) == ncclSuccess);
+    CHECK(ncclCommDeregister(r->comm, handle) == ncclSuccess);
+    CHECK(ncclCommDeregister(r->comm, &bytes) == ncclInvalidArgument);
+    CHECK(ncclCommRegister(r->comm, memory, 8192, NULL) == ncclInvalidArgument);
+    CHECK(ncclCommWindowRegister(r->comm, aligned, 4096, &win, NCCL_WIN_COLL_SYMMETRIC) == ncclSuccess);
+    CHECK(ncclWinGetUserPtr(r->comm, win, &back) == ncclSuccess && back == aligned);
+    CHECK(ncclWinGetUserPtr(r->comm, win, NULL) == ncclInvalidArgument);
+    CHECK(ncclWinGetUserPtr(NULL, win, &back) == ncclInvalidArgument);
+    CHECK(ncclAllReduce(aligned, aligned, 1024, ncclInt, ncclMax, r->comm, NULL) == ncclSuccess);
+    CHECK(aligned[0] == r->n - 1);
+    CHECK(ncclCommWindowDeregister(r->comm, win) == ncclSuccess);
+    CHECK(ncclCommWindowDeregister(r->comm, win) == ncclInvalidArgument);
+    CHECK(ncclCommWindowDeregister(r->comm, NULL) == ncclSuccess);
+    CHECK(ncclCommWindowRegister(r->comm, aligned + 8, 4096, &win, 0) == ncclInvalidArgument);
+    CHECK(ncclCommWindowRegister(r->comm, aligned, 4096, &win, 64) == ncclInvalidArgument);
+    CHECK(ncclCommWindowRegister(r->comm, aligned, 4096, NULL, 0) == ncclInvalidArgument);
+    CHECK(ncclCommWindowRegister(r->comm, aligned, 4096, &win, 0) == ncclSuccess); /* destroy ends it */
+    CHECK(ncclCommMemStats(r->comm, NCCL_MEM_TOTAL, &bytes) == ncclSuccess);
+    CHECK((bytes > 0) == (r->n > 1));
+    CHECK(ncclCommMemStats(r->comm, NCCL_MEM_SUSPENDED, &bytes) == ncclSuccess && bytes == 0);
+    CHECK(ncclCommMemStats(r->comm, 9, &bytes) == ncclInvalidArgument);
+    CHECK(ncclCommMemStats(r->comm, 0, NULL) == ncclInvalidArgument);
+    CHECK(ncclCommDestroy(r->comm) == ncclSuccess);
+    CHECK(ncclWinGetUserPtr(r->comm, win, &back) == ncclInvalidArgument);
+    r->comm = NULL;
+    CHECK(ncclMemFree(memory) == ncclSuccess);
+}
+
+static void test_memory(void **state)
+{
+    (void)state;
+    run(1, windows, NULL);
+    run(3, windows, NULL);
+    OK(ncclMemFree(NULL));
+    REFUSED(ncclMemAlloc(NULL, 8), ncclInvalidArgument, "ncclMemAlloc");
+    int local;
+    assert_int_equal(ncclMemFree(&local), ncclInvalidArgument);
+}
+
+/* ---- queries, teams, estimates ---- */
+
+static void queries(struct rank *r)
+{
+    struct {
+        ncclCommProperties_t known;
+        char later[64];
+    } properties;
+    ncclTeam_t team;
+    ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
+    int mine = 1, sum = 0;
+    memset(&properties, 0x5a, sizeof(properties));
+    properties.known.size = sizeof(properties.known);
+    properties.known.magic = 0xcafebeef;
+    CHECK(ncclCommQueryProperties(r->comm, &properties.known) == ncclSuccess);
+    CHECK(properties.known.rank == r->rank && properties.known.nRanks == r->n);
+    CHECK(properties.known.cudaDev == -1 && !properties.known.deviceApiSupport);
+    CHECK(!properties.known.hostRmaSupport && properties.later[0] == 0x5a);
+    properties.known.magic = 0;
+    CHECK(ncclCommQueryProperties(r->comm, &properties.known) == ncclInvalidArgument);
+    CHECK(ncclCommQueryProperties(r->comm, NULL) == ncclInvalidArgument);
+    team = ncclTeamWorld(r->comm);
+    CHECK(team.nRanks == r->n && team.rank == r->rank && team.stride == 1);
+    for (int i = -1; i <= r->n; i++) {
+        CHECK(ncclTeamRankToWorld(r->comm, team, i) == (i < r->n ? i : -1));
+    }
+    CHECK(ncclTeamRankToLsa(r->comm, team, r->rank) == 0);
+    CHECK(ncclTeamLsa(r->comm).nRanks == 1 && ncclTeamRail(r->comm).nRanks == 1);
+    CHECK(ncclTeamCft(r->comm).nRanks == 1 && ncclTeamCftMultimem(r->comm).nRanks == 1);
+    CHECK(ncclGroupStart() == ncclSuccess);
+    CHECK(ncclAllReduce(&mine, &sum, 1, ncclInt, ncclSum, r->comm, NULL) == ncclSuccess);
+    CHECK(ncclSend(&mine, 1, ncclInt, (r->rank + 1) % r->n, r->comm, NULL) == ncclSuccess);
+    CHECK(ncclGroupSimulateEnd(&info) == ncclSuccess);
+    CHECK(sum == 0 && (r->n == 1 || (info.estimatedTime > 0 && info.estimatedTime < 1e7f)));
+    CHECK(ncclGroupSimulateEnd(&info) == ncclInvalidUsage);
+    CHECK(ncclGroupStart() == ncclSuccess);
+    info.magic = 0;
+    CHECK(ncclGroupSimulateEnd(&info) == ncclInvalidArgument);
+    CHECK(ncclAllReduce(&mine, &sum, 1, ncclInt, ncclSum, r->comm, NULL) == ncclSuccess && sum == r->n);
+}
+
+static void test_queries(void **state)
+{
+    (void)state;
+    run(1, queries, NULL);
+    run(3, queries, NULL);
+    assert_int_equal(ncclLLA2ACalcSlots(4, 12), 8);
+    assert_int_equal(ncclLLA2ACalcSlots(0, 8), 0);
+    assert_int_equal(ncclLLA2ACalcSlots(INT_MAX, INT_MAX), -1);
+    assert_int_equal(ncclTeamWorld(NULL).nRanks, 0);
+}
+
+/* ---- parameters ---- */
+
+static void test_params(void **state)
+{
+    ncclParamHandle_t *handle = NULL, *flag = NULL;
+    const char *text = NULL, **keys = NULL;
+    char buffer[64];
+    int length = 0, n = 0;
+    int64_t wide;
+    int32_t i32;
+    int16_t i16;
+    int8_t i8;
+    uint64_t u64;
+    uint32_t u32;
+    uint16_t u16;
+    uint8_t u8;
+    (void)state;
+    OK(ncclParamBind(&handle, "NCCL_SPIN"));
+    OK(ncclParamGetI64(handle, &wide));
+    OK(ncclParamGetI32(handle, &i32));
+    OK(ncclParamGetI16(handle, &i16));
+    OK(ncclParamGetI8(handle, &i8));
+    assert_true(wide == -1 && i32 == -1 && i16 == -1 && i8 == -1);
+    assert_int_equal(ncclParamGetU64(handle, &u64), ncclInvalidArgument);
+    assert_int_equal(ncclParamGetU8(handle, &u8), ncclInvalidArgument);
+    OK(ncclParamBind(&flag, "RONDO_NCCL_VERSION"));
+    OK(ncclParamGetU64(flag, &u64));
+    OK(ncclParamGetU32(flag, &u32));
+    OK(ncclParamGetU16(flag, &u16));
+    assert_true(u64 == 23007 && u32 == 23007 && u16 == 23007);
+    assert_int_equal(ncclParamGetI8(flag, &i8), ncclInvalidArgument);
+    OK(ncclParamGetStr(handle, &text));
+    assert_string_equal(text, "-1");
+    OK(ncclParamGet(handle, buffer, sizeof(buffer), &length));
+    assert_string_equal(buffer, "-1");
+    assert_int_equal(length, 2);
+    assert_int_equal(ncclParamGet(handle, buffer, 2, &length), ncclInvalidArgument);
+    OK(ncclParamGetParameter("SPIN", &text, &length));
+    assert_string_equal(text, "-1");
+    REFUSED(ncclParamGetParameter("NCCL_NO_SUCH", &text, &length), ncclInvalidArgument, "NCCL_NO_SUCH");
+    REFUSED(ncclParamBind(&handle, "NO_SUCH"), ncclInvalidArgument, "NO_SUCH");
+    REFUSED(ncclParamBind(NULL, "SPIN"), ncclInvalidArgument, "ncclParamBind");
+    assert_int_equal(ncclParamBind(&handle, NULL), ncclInvalidArgument);
+    assert_int_equal(ncclParamGetI64(handle, NULL), ncclInvalidArgument);
+    assert_int_equal(ncclParamGetI64((ncclParamHandle_t *)buffer, &wide), ncclInvalidArgument);
+    assert_int_equal(ncclParamGetStr(NULL, &text), ncclInvalidArgument);
+    assert_int_equal(ncclParamGetStr(handle, NULL), ncclInvalidArgument);
+    assert_int_equal(ncclParamGetParameter(NULL, &text, &length), ncclInvalidArgument);
+    OK(ncclParamGetAllParameterKeys(&keys, &n));
+    for (int i = 0; i < n; i++) {
+        OK(ncclParamGetParameter(keys[i], &text, NULL));
+    }
+    assert_true(n > 50);
+    assert_int_equal(ncclParamGetAllParameterKeys(NULL, &n), ncclInvalidArgument);
+    ncclParamDumpAll();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_names),      cmocka_unit_test(test_version), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_config),     cmocka_unit_test(test_ids),     cmocka_unit_test(test_calls),
+        cmocka_unit_test(test_one_thread), cmocka_unit_test(test_life),    cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_queries),    cmocka_unit_test(test_params),  cmocka_unit_test(test_illegal),
+        cmocka_unit_test(test_processes),
+    };
+    setenv("RONDO_NCCL_MEMORY", "host", 0); /* also where there is a GPU */
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
