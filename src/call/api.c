@@ -8,6 +8,7 @@
 #include "call/group.h"
 #include "call/overlap.h"
 #include "call/plan_impl.h"
+#include "call/profile.h"
 #include "call/stream.h"
 #include "comm/backend.h"
 
@@ -244,7 +245,9 @@ static rondo_status submit(struct rondo_task *t, rondo_comm *comm, const char *w
     t->ctx = ctx;
     status = check(t);
     if (RONDO_LIKELY(status == RONDO_SUCCESS)) {
-        status = RONDO_LIKELY(rondo_group_depth() == 0) ? ctx->backend->run(t) : add_to_group(t);
+        status = RONDO_UNLIKELY(rondo_group_depth() > 0) ? add_to_group(t)
+                 : RONDO_LIKELY(ctx->prof == NULL)       ? ctx->backend->run(t)
+                                                         : rondo_profile_run(t);
     }
     if (RONDO_UNLIKELY(status != RONDO_SUCCESS)) {
         rondo_ctx_keep_error(ctx, status);

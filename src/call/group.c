@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "call/choose.h"
 #include "call/plan_impl.h"
+#include "call/profile.h"
 #include "call/stream.h"
 #include "call/wait.h"
 #include "comm/backend.h"
@@ -49,6 +50,9 @@ rondo_status rondo_group_add(const struct rondo_task *task)
     *added = *task;
     RONDO_TRY(own_arrays(added));
     added->shell = task->ctx->shell;
+    if (RONDO_UNLIKELY(task->ctx->prof != NULL)) {
+        rondo_profile_add(group.task, group.ntasks, rondo_group_depth());
+    }
     group.ntasks++;
     return RONDO_SUCCESS;
 }
@@ -110,7 +114,11 @@ static rondo_status build_plans(struct rondo_plan ***plans_out, int *nplans_out)
         struct rondo_plan *plan;
         status = plan_of(plans, &nplans, t, &plan);
         if (status == RONDO_SUCCESS) {
+            int first = plan->nruns;
             status = t->ctx->backend->add(plan, t);
+            if (RONDO_UNLIKELY(t->prof != NULL) && status == RONDO_SUCCESS) {
+                rondo_profile_watch(t, plan->runs + first, plan->nruns - first);
+            }
             rondo_message_begin(t->ctx, t, group.ntasks == 1);
         }
     }
@@ -160,7 +168,7 @@ static rondo_status issue_plans(struct rondo_plan **plans, int *nplans, rondo_st
             }
         } else {
             plan->open = plan->nruns;
-            ctx->running.exec_ops->submit(ctx->running.exec, plan->runs, plan->nruns);
+            rondo_submit(ctx, plan->runs, plan->nruns, NULL);
             ctx->running.stall_checks = 0;
         }
         plans[kept++] = plan;
@@ -248,6 +256,7 @@ static void end_plans(struct rondo_plan **plans, int nplans, rondo_status status
                    plan->ctx->wiring.net.busy) { /* data in flight may lie in the caller's memory */
             rondo_ctx_drop(plan->ctx, rondo_ctx_fail(plan->ctx, status, -1));
         }
+        rondo_profile_forget(plan->runs, plan->ctx->prof != NULL ? plan->nruns : 0);
         rondo_plan_release(plan);
         rondo_free(plan);
     }
@@ -366,9 +375,11 @@ static rondo_status group_end(void)
     if (group.ncreations > 0) {
         status = group.end_creations(group.creation, group.ncreations, status);
     }
+    rondo_profile_group_ends(group.task, group.ntasks);
     if (status == RONDO_SUCCESS && group.ntasks > 0) {
         status = issue_tasks();
     }
+    rondo_profile_release(group.task, group.ntasks);
     if (status != RONDO_SUCCESS) {
         keep_error(status);
     }

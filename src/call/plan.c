@@ -277,7 +277,8 @@ static enum rondo_cached_state state_of(const struct rondo_ctx *ctx, const struc
 {
     int last = entry->nruns - 1;
     if (last > 1 || entry->runs[last].shot.kind == RONDO_SHOT_NEEDS_STEPS ||
-        ctx->running.exec_ops->publish == NULL || ctx->backend->is_gpu || ctx->check_pointer != NULL) {
+        ctx->running.exec_ops->publish == NULL || ctx->backend->is_gpu || ctx->check_pointer != NULL ||
+        ctx->prof != NULL) {
         return RONDO_CACHED_RUNS;
     }
     return last == 0                                                            ? RONDO_CACHED_SHOT
@@ -404,6 +405,7 @@ static rondo_status add_repeated(struct rondo_plan *plan, const struct rondo_tas
         struct rondo_run *run;
         RONDO_TRY(rondo_plan_next_run(plan, &run));
         *run = entry->runs[c];
+        run->prof = NULL;
         run->open = &plan->open;
         run->next = NULL;
         run->fallback_of = run->fallback_of != NULL

@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "base/param.h"
 #include "call/plan.h"
+#include "call/profile.h"
 #include "call/wait.h"
 
 enum { STREAM_ALIVE = 0x72737472, MOST_SPARED = 64 /* runs of a plan that a stream keeps */ };
@@ -84,6 +85,8 @@ static void plan_done(struct rondo_plan *plan, rondo_status status)
     if (status == RONDO_SUCCESS) {
         status = rondo_plan_compare(plan->ctx, plan->runs, plan->nruns);
         rondo_plan_calls_end(plan);
+    } else if (plan->ctx->prof != NULL) {
+        rondo_profile_forget(plan->runs, plan->nruns);
     }
     plan->status = status;
     __atomic_store_n(&plan->done, 1, __ATOMIC_RELEASE);
@@ -114,7 +117,7 @@ static void issue_ready(struct rondo_ctx *ctx, int *moved)
         }
         plan->issued = 1;
         plan->open = plan->nruns;
-        ctx->running.exec_ops->submit(ctx->running.exec, plan->runs, plan->nruns);
+        rondo_submit(ctx, plan->runs, plan->nruns, plan->ticket != NULL ? plan->ticket->stream : NULL);
         *moved = 1;
     }
 }

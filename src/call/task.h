@@ -20,8 +20,10 @@ struct rondo_task {
     uint8_t
         premul; /* user operation, with its scalar as in a work: it may be destroyed before a group ends */
     uint64_t scalar;
-    rondo_comm *shell; /* in a group: the context may be freed before it ends */
-    size_t *owned;     /* in a group: copies that counts and displs point to, freed at its end */
+    rondo_comm *shell;            /* in a group: the context may be freed before it ends */
+    size_t *owned;                /* in a group: copies that counts and displs point to, freed at its end */
+    struct rondo_prof_call *prof; /* call/profile.h; NULL: not profiled */
+    struct rondo_prof_group *prof_group; /* the communicator's group, at the call that began it */
 };
 
 /** Has only the root counts per rank? Then ranks cannot compare them. */

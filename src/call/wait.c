@@ -11,6 +11,7 @@
 #include "base/param.h"
 #include "call/cached.h"
 #include "call/plan.h"
+#include "call/profile.h"
 #include "call/stream.h"
 #include "comm/backend.h"
 
@@ -558,6 +559,9 @@ void rondo_ctx_policy(struct rondo_ctx *ctx)
 rondo_status rondo_ctx_progress(struct rondo_ctx *ctx, int *moved)
 {
     RONDO_TRY(ctx->running.exec_ops->progress(ctx->running.exec, moved));
+    if (RONDO_UNLIKELY(ctx->prof != NULL)) {
+        rondo_prof_idle(ctx->prof, !*moved);
+    }
     return RONDO_LIKELY(ctx->wiring.net.proxied == 0) ? RONDO_SUCCESS
                                                       : rondo_net_progress(&ctx->wiring.net, moved);
 }
@@ -699,7 +703,7 @@ static rondo_status run_cached(struct rondo_ctx *ctx, struct rondo_cached *cache
 {
     struct rondo_plan *plan = &ctx->calls.immediate;
     plan->open = cached->nruns;
-    ctx->running.exec_ops->submit(ctx->running.exec, cached->runs, cached->nruns);
+    rondo_submit(ctx, cached->runs, cached->nruns, NULL);
     RONDO_TRY(rondo_ctx_wait(ctx, &plan->open));
     RONDO_TRY(rondo_plan_compare(ctx, cached->runs, cached->nruns));
     rondo_control_call_end(ctx->wiring.control, ctx->calls.seq);
@@ -712,8 +716,11 @@ static rondo_status run_plan(struct rondo_ctx *ctx, const struct rondo_task *tas
     rondo_plan_reset(plan);
     RONDO_TRY(rondo_plan_add(plan, task));
     RONDO_TRY(rondo_plan_check(plan));
+    if (RONDO_UNLIKELY(task->prof != NULL)) {
+        rondo_profile_watch(task, plan->runs, plan->nruns);
+    }
     plan->open = plan->nruns;
-    ctx->running.exec_ops->submit(ctx->running.exec, plan->runs, plan->nruns);
+    rondo_submit(ctx, plan->runs, plan->nruns, NULL);
     RONDO_TRY(rondo_ctx_wait(ctx, &plan->open));
     return rondo_plan_compare(ctx, plan->runs, plan->nruns);
 }
@@ -730,6 +737,9 @@ rondo_status rondo_task_run(const struct rondo_task *task)
     RONDO_TRY(rondo_fault("call", ctx->job.rank, ctx->calls.seq + 1));
     status = rondo_plan_cached(ctx, task, &cached);
     if (RONDO_LIKELY(status == RONDO_SUCCESS && cached != NULL)) {
+        if (RONDO_UNLIKELY(task->prof != NULL)) {
+            rondo_profile_watch(task, cached->runs, cached->nruns);
+        }
         return run_cached(ctx, cached);
     }
     if (status == RONDO_SUCCESS) {

@@ -31,6 +31,7 @@ struct rondo_backend_ops;
 struct rondo_device;
 struct rondo_pages;
 struct rondo_p2p;
+struct rondo_prof;
 struct rondo_registration;
 struct rondo_shrinks;
 
@@ -148,6 +149,7 @@ struct rondo_ctx {
     rondo_status (*check_pointer)(const struct rondo_ctx *ctx, const char *call, const char *which,
                                   const void *pointer);
     struct rondo_pages *pages;
+    struct rondo_prof *prof; /* contexts in profiler plugins; NULL: there are none */
     struct rondo_running running;
     struct rondo_calls calls;
     struct rondo_queue queue;

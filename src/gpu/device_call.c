@@ -9,6 +9,7 @@
 #include "base/param.h"
 #include "call/cached.h"
 #include "call/plan.h"
+#include "call/profile.h"
 #include "call/wait.h"
 #include "comm/links.h"
 #include "gpu/device.h"
@@ -416,6 +417,7 @@ rondo_status rondo_device_run(const struct rondo_task *task)
         l.first_seq = plan->first_seq;
         l.last_seq = plan->last_seq;
     }
+    rondo_profile_watch(task, l.runs, l.nruns);
     return launch_all(&l, 1);
 }
 

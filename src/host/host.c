@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/param.h"
 #include "call/plan.h"
+#include "call/profile.h"
 #include "call/stream.h"
 #include "call/wait.h"
 #include "kern/direct.h"
@@ -91,6 +92,7 @@ static rondo_status enqueue(const struct rondo_task *t)
         status = rondo_plan_check(plan);
     }
     if (status == RONDO_SUCCESS) {
+        rondo_profile_watch(t, plan->runs, plan->nruns);
         return rondo_stream_enqueue(plan);
     }
     rondo_plan_release(plan);

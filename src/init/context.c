@@ -14,6 +14,7 @@
 #include "host/host.h"
 #include "init/life.h"
 #include "net/netdev.h"
+#include "prof/prof.h"
 #include "tuner/tune_file.h"
 
 static rondo_status time_check(const char *field, int64_t ms)
@@ -148,6 +149,7 @@ void rondo_ctx_free(struct rondo_ctx *ctx)
         rondo_free(ctx->calls.cached[i].runs);
     }
     rondo_plan_release(&ctx->calls.immediate);
+    rondo_prof_close(ctx->prof);
     rondo_ctx_deregister(ctx);
     ctx->backend->stop(ctx);
     if (ctx->running.exec != NULL) {

@@ -93,6 +93,14 @@ static rondo_status init_end(struct rondo_init *init, rondo_status status, int r
     if (init->split.parent != NULL && rondo_child_in_node(init->split.parent)) {
         rondo_control_split_end(init->split.parent->wiring.control, init->split.child);
     }
+    if (status == RONDO_SUCCESS && ctx->job.nranks > 0) {
+        struct rondo_prof_comm comm = { .name = ctx->job.name,
+                                        .hash = ctx->job.hash,
+                                        .nnodes = ctx->wiring.layout.nnodes,
+                                        .nranks = ctx->job.nranks,
+                                        .rank = ctx->job.rank };
+        rondo_prof_open(&ctx->prof, &comm);
+    }
     if (status != RONDO_SUCCESS) {
         ctx->life.failure = status;
         snprintf(ctx->life.failure_text, sizeof(ctx->life.failure_text), "%s", rondo_error_text());

@@ -14,6 +14,7 @@
 #include "base/mailbox.h"
 #include "coll/algo.h"
 #include "kern/reduce.h"
+#include "prof/prof.h"
 
 struct rondo_exec;
 
@@ -72,8 +73,9 @@ struct rondo_run {
     void *aside;                   /* device memory of the output's size, for an in-place run with `copies` */
     struct rondo_flow flow[2];
     struct rondo_shot shot;
-    struct rondo_run *next; /* in the lane */
-    int *open;              /* counts the plan's unfinished runs */
+    struct rondo_prof_run *prof; /* NULL: nobody watches it. The executor ends it and clears this */
+    struct rondo_run *next;      /* in the lane */
+    int *open;                   /* counts the plan's unfinished runs */
     /* Connections that are made at first use: called before each progress of the run until it returns 1.
      * 0: the run cannot start yet; 2: it can, call again; -1: *status is an error. NULL: nothing to do. */
     int (*ready)(struct rondo_run *run, rondo_status *status);

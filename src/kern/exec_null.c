@@ -39,6 +39,8 @@ static void exec_null_submit(struct rondo_exec *exec, struct rondo_run *runs, in
 {
     (void)exec;
     for (int i = 0; i < n; i++) {
+        rondo_prof_run_end(runs[i].prof);
+        runs[i].prof = NULL;
         --*runs[i].open;
     }
 }

@@ -454,6 +454,24 @@ static int advance_slice(struct rondo_exec *exec, struct rondo_run *run, struct 
     return 1;
 }
 
+/* A slice that somebody watches: how far is it before the executor tries to pass it on? */
+static void profile_try(const struct rondo_run *run, const struct rondo_flow *flow, const struct slice *s)
+{
+    size_t units = (s->bytes + 7) / 8;
+    int data = 1, credit = 1;
+    for (int i = 0; i < s->step->nfrom; i++) {
+        data &= arrivals((enum rondo_proto)run->work.proto, s->from[i], flow->unit, units) ==
+                units - flow->unit;
+    }
+    for (int i = 0; i < s->step->nto && flow->unit == 0; i++) {
+        credit &= rondo_conn_credit(s->to[i]);
+    }
+    enum rondo_prof_stage stage = !data    ? RONDO_PROF_STAGE_WAITS
+                                  : credit ? RONDO_PROF_STAGE_MOVES
+                                           : RONDO_PROF_STAGE_HELD;
+    rondo_profile_slice(run, s->step, stage, s->bytes);
+}
+
 /* ---- flows ---- */
 
 static void enter_step(struct rondo_run *run, int f, struct rondo_flow *flow)
@@ -548,9 +566,15 @@ static int advance_flow(struct rondo_exec *exec, struct rondo_run *run, int f, r
             }
             fill_slice(run, flow, &s);
             offer_place(&s, run, flow);
+            if (RONDO_UNLIKELY(run->prof != NULL)) {
+                profile_try(run, flow, &s);
+            }
             passed = advance_slice(exec, run, flow, &s, status, moved);
             if (passed == 1) {
                 flow->done += s.bytes / run->work.elem_bytes;
+                if (RONDO_UNLIKELY(run->prof != NULL)) {
+                    rondo_profile_slice(run, &flow->step, RONDO_PROF_STAGE_PASSED, s.bytes);
+                }
             }
         }
         if (passed != 1) {
@@ -576,6 +600,9 @@ static int advance_run(struct rondo_exec *exec, struct rondo_run *run, rondo_sta
             return ready;
         }
         run->ready = ready == 1 ? NULL : run->ready;
+    }
+    if (RONDO_UNLIKELY(run->prof != NULL)) {
+        rondo_profile_advance(run);
     }
     for (int f = 0; f < (int)run->nflows; f++) {
         int flow = advance_flow(exec, run, f, status, moved);
@@ -610,6 +637,9 @@ static rondo_status exec_cpu_progress(struct rondo_exec *exec, int *moved)
             }
             *moved = 1;
             lane->first = run->next;
+            if (RONDO_UNLIKELY(run->prof != NULL)) {
+                rondo_profile_end(run);
+            }
             --*run->open;
         }
         if (lane->first == NULL) {
@@ -627,6 +657,9 @@ static void exec_cpu_drop(struct rondo_exec *exec)
     for (int i = 0; i < exec->nlanes; i++) {
         for (struct rondo_run *run = exec->lane[i].first; run != NULL; run = run->next) {
             open = rondo_algo_medium(run->work.algo) == RONDO_MEDIUM_DIRECT ? run->work.mailbox : open;
+            if (run->prof != NULL) {
+                rondo_profile_end(run);
+            }
             --*run->open;
         }
         exec->lane[i].first = NULL;

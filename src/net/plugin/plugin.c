@@ -209,7 +209,7 @@ static void plugin_close(void *arg)
     if (comm == NULL) {
         return;
     }
-    rondo_plugin_log_quiet(1);
+    rondo_library_log_quiet(1);
     while (comm->regions != NULL) {
         struct region *region = comm->regions;
         comm->regions = region->next;
@@ -222,7 +222,7 @@ static void plugin_close(void *arg)
     if (comm->listener != NULL) {
         code |= net->close_listen(comm->listener);
     }
-    rondo_plugin_log_quiet(0);
+    rondo_library_log_quiet(0);
     if (code != 0) { /* as after the death of a peer */
         RONDO_INFO(RONDO_SUBSYS_NET, "net plugin %s: a connection with rank %d on %s did not close cleanly",
                    used.plugin.name, comm->peer.rank, comm->peer.host);

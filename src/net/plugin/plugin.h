@@ -13,6 +13,7 @@
 #ifndef RONDO_NET_PLUGIN_PLUGIN_H
 #define RONDO_NET_PLUGIN_PLUGIN_H
 
+#include "base/library.h"
 #include "net/netdev.h"
 #include "net/plugin/plugin_abi.h"
 
@@ -59,7 +60,7 @@ struct rondo_plugin {
     void *library; /* NULL: none is open */
     const struct rondo_plugin_abi *abi;
     const struct rondo_plugin_net *net;
-    char name[64], path[256];
+    char name[64], path[RONDO_LIBRARY_PATH];
     int ndevices;
     struct rondo_plugin_device *device;
     struct rondo_plugin_context *contexts; /* the process's own is the last */
@@ -88,8 +89,6 @@ rondo_status rondo_plugin_status(int code, int remote);
 void rondo_plugin_log(int level, unsigned long subsystems, const char *file, int line, const char *fmt, ...)
     RONDO_PRINTF(5, 6);
 int rondo_plugin_profile(void **event, int what, void *parent, int64_t kind, void *more);
-/** Log warnings of this thread as information: for a close that gives requests up. */
-void rondo_plugin_log_quiet(int on);
 
 /** @return the name of the plugin in use, "": none. */
 const char *rondo_netdev_plugin_name(void);

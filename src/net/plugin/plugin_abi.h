@@ -20,14 +20,6 @@
 
 enum { RONDO_PLUGIN_HANDLE = 128 /* bytes of a listener's address; a plugin may use all */ };
 enum rondo_plugin_pointer { RONDO_PLUGIN_HOST = 1, RONDO_PLUGIN_CUDA = 2, RONDO_PLUGIN_DMABUF = 4 };
-enum rondo_plugin_log_level {
-    RONDO_PLUGIN_LOG_NONE,
-    RONDO_PLUGIN_LOG_VERSION,
-    RONDO_PLUGIN_LOG_WARN,
-    RONDO_PLUGIN_LOG_INFO,
-    RONDO_PLUGIN_LOG_ABORT,
-    RONDO_PLUGIN_LOG_TRACE
-};
 
 /* Passed to a plugin's init: one writes the log, the other reports events to a profiler. */
 typedef void (*rondo_plugin_log_fn)(int level, unsigned long subsystems, const char *file, int line,

@@ -2,69 +2,22 @@
 #include "net/plugin/plugin.h"
 
 #include <dlfcn.h>
-#include <errno.h>
-#include <link.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/log.h"
 #include "base/mem.h"
 #include "net/auth.h"
 
-/* ---- the log function that a plugin gets ---- */
-
-static _Thread_local int quiet;
-
-/* NCCL's subsystem bits, in their order; 0: Rondo has no such subsystem. */
-static const uint32_t subsystem_of[] = {
-    RONDO_SUBSYS_INIT,      RONDO_SUBSYS_COLL,  RONDO_SUBSYS_P2P,     RONDO_SUBSYS_SHM,
-    RONDO_SUBSYS_NET,       RONDO_SUBSYS_GRAPH, RONDO_SUBSYS_TUNING,  RONDO_SUBSYS_ENV,
-    RONDO_SUBSYS_ALLOC,     RONDO_SUBSYS_CALL,  RONDO_SUBSYS_PROXY,   0 /* NVLS */,
-    RONDO_SUBSYS_BOOTSTRAP, RONDO_SUBSYS_REG,   RONDO_SUBSYS_PROFILE, 0 /* RAS */,
-    RONDO_SUBSYS_DESTROY,
-};
-
-static uint32_t subsystems_of(unsigned long bits)
-{
-    uint32_t mask = RONDO_SUBSYS_NET; /* always NET, whatever the plugin says */
-    for (size_t i = 0; i < RONDO_COUNTOF(subsystem_of); i++) {
-        mask |= bits >> i & 1 ? subsystem_of[i] : 0;
-    }
-    return mask;
-}
+static const struct rondo_library_kind net_kind = { "net", "RONDO_NET_PLUGIN", RONDO_SUBSYS_NET };
 
 void rondo_plugin_log(int level, unsigned long subsystems, const char *file, int line, const char *fmt, ...)
 {
-    static const enum rondo_log_level levels[] = {
-        [RONDO_PLUGIN_LOG_NONE] = RONDO_LOG_TRACE, [RONDO_PLUGIN_LOG_VERSION] = RONDO_LOG_INFO,
-        [RONDO_PLUGIN_LOG_WARN] = RONDO_LOG_WARN,  [RONDO_PLUGIN_LOG_INFO] = RONDO_LOG_INFO,
-        [RONDO_PLUGIN_LOG_ABORT] = RONDO_LOG_INFO, [RONDO_PLUGIN_LOG_TRACE] = RONDO_LOG_TRACE
-    };
-    enum rondo_log_level ours = level >= 0 && level < (int)RONDO_COUNTOF(levels) ? levels[level]
-                                                                                 : RONDO_LOG_TRACE;
-    char text[RONDO_ERROR_TEXT];
     va_list args;
-    ours = quiet && ours == RONDO_LOG_WARN ? RONDO_LOG_INFO : ours;
-    if (ours != RONDO_LOG_WARN && !rondo_log_on(ours, subsystems_of(subsystems))) {
-        return;
-    }
     va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
+    rondo_library_log(&net_kind, level, subsystems, file, line, fmt, args);
     va_end(args);
-    text[strcspn(text, "\n")] = '\0';
-    if (ours == RONDO_LOG_WARN) {
-        struct rondo_thread_texts *texts = rondo_thread_texts_get();
-        snprintf(texts->plugin_warning, sizeof texts->plugin_warning, "%.*s",
-                 (int)sizeof texts->plugin_warning - 1, text);
-    }
-    if (rondo_log_on(ours, subsystems_of(subsystems))) {
-        rondo_log_print(ours, "net plugin: %s (%s:%d)", text, file != NULL ? file : "", line);
-    }
 }
-
-void rondo_plugin_log_quiet(int on) { quiet = on; }
 
 int rondo_plugin_profile(void **event, int what, void *parent, int64_t kind, void *more)
 {
@@ -103,70 +56,6 @@ static rondo_status failed(const struct rondo_plugin *plugin, const char *functi
     char text[RONDO_ERROR_TEXT];
     rondo_plugin_says(plugin, function, code, text, sizeof text);
     return rondo_fail_quiet(rondo_plugin_status(code, 0), "%s on host %s", text, rondo_log_host());
-}
-
-/* ---- the library ---- */
-
-/* "aws-ofi" is libnccl-net-aws-ofi.so; a word with a slash or ".so" is used unchanged. */
-static rondo_status file_of(const char *word, char *file, size_t bytes)
-{
-    const char *format = strchr(word, '/') != NULL || strstr(word, ".so") != NULL ? "%s"
-                                                                                  : "libnccl-net-%s.so";
-    int n = snprintf(file, bytes, format, word);
-    return n > 0 && (size_t)n < bytes
-               ? RONDO_SUCCESS
-               : rondo_fail_quiet(
-                     RONDO_INVALID_ARGUMENT,
-                     "the name of a net plugin in RONDO_NET_PLUGIN is longer than %zu bytes: %.40s...",
-                     bytes - 1, word);
-}
-
-static int others_write(const struct stat *info)
-{
-    return (info->st_mode & S_IWOTH) != 0 && (info->st_mode & S_ISVTX) == 0;
-}
-
-/* The user chose a path: check that nobody else can put code there. */
-static rondo_status path_check(const char *path)
-{
-    struct stat file, folder;
-    char parent[256];
-    if (strchr(path, '/') == NULL) {
-        return RONDO_SUCCESS; /* found on the loader's path: whoever can write there can do anything anyway */
-    }
-    snprintf(parent, sizeof parent, "%.*s/.", (int)(strrchr(path, '/') - path), path);
-    if (stat(path, &file) != 0 || stat(parent, &folder) != 0) {
-        return rondo_fail_quiet(RONDO_INVALID_ARGUMENT,
-                                "the net plugin %s of RONDO_NET_PLUGIN cannot be read on %s: %m", path,
-                                rondo_log_host());
-    }
-    if (!S_ISREG(file.st_mode) || (file.st_mode & S_IWOTH) != 0 || others_write(&folder) ||
-        (file.st_uid != 0 && file.st_uid != geteuid())) {
-        return rondo_fail_quiet(RONDO_INVALID_ARGUMENT,
-                                "the net plugin %s of RONDO_NET_PLUGIN is not loaded on %s: it must be a "
-                                "file of yours or root's that others "
-                                "cannot write, in a folder that others cannot write (chmod o-w)",
-                                path, rondo_log_host());
-    }
-    return RONDO_SUCCESS;
-}
-
-static rondo_status library_open(struct rondo_plugin *plugin, const char *word)
-{
-    char file[sizeof plugin->path];
-    struct link_map *map;
-    RONDO_TRY(file_of(word, file, sizeof file));
-    RONDO_TRY(path_check(file));
-    plugin->library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
-    if (plugin->library == NULL) {
-        return rondo_fail_quiet(
-            RONDO_SYSTEM_ERROR,
-            "the net plugin %s cannot be opened on %s (%s); check LD_LIBRARY_PATH and RONDO_NET_PLUGIN", file,
-            rondo_log_host(), dlerror());
-    }
-    snprintf(plugin->path, sizeof plugin->path, "%s",
-             dlinfo(plugin->library, RTLD_DI_LINKMAP, &map) == 0 ? map->l_name : file);
-    return RONDO_SUCCESS;
 }
 
 /* ---- the struct of functions ---- */
@@ -312,14 +201,6 @@ void rondo_plugin_context_put(struct rondo_plugin *plugin, struct rondo_plugin_c
 
 /* ---- devices ---- */
 
-static void text_copy(char *to, size_t bytes, const char *from)
-{
-    snprintf(to, bytes, "%s", from != NULL ? from : "");
-    for (char *c = to; *c != '\0'; c++) {
-        *c = *c < ' ' || *c == 127 ? '?' : *c;
-    }
-}
-
 static rondo_status device_ask(const struct rondo_plugin *plugin, int i)
 {
     struct rondo_plugin_properties_v12 found;
@@ -336,8 +217,8 @@ static rondo_status device_ask(const struct rondo_plugin *plugin, int i)
                                 "net plugin %s (v%d, %.120s) needs NCCL kernels (device offload of type %d)",
                                 plugin->name, plugin->abi->version, plugin->path, found.offload);
     }
-    text_copy(properties->name, sizeof properties->name, found.name);
-    text_copy(properties->pci_path, sizeof properties->pci_path, found.pci_path);
+    rondo_library_text(properties->name, sizeof properties->name, found.name);
+    rondo_library_text(properties->pci_path, sizeof properties->pci_path, found.pci_path);
     if (properties->name[0] == '\0') {
         snprintf(properties->name, sizeof properties->name, "%.40s:%d", plugin->name, i);
     }
@@ -381,7 +262,7 @@ rondo_status rondo_plugin_open(struct rondo_plugin *plugin, const char *word)
     struct rondo_plugin_context *own;
     rondo_status status;
     *plugin = (struct rondo_plugin){ .library = NULL };
-    RONDO_TRY_GOTO(library_open(plugin, word), fail);
+    RONDO_TRY_GOTO(rondo_library_open(&net_kind, word, &plugin->library, plugin->path), fail);
     RONDO_TRY_GOTO(net_find(plugin), fail);
     RONDO_TRY_GOTO(context_new(plugin, 0, &own), fail);
     RONDO_TRY_GOTO(devices_ask(plugin), fail);

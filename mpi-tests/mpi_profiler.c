@@ -1,0 +1,259 @@
+/*
+ * mpi_profiler: every collective, messages, groups and streams, watched by profiler plugins that check how
+ * they are called (prof_check.h). RONDO_PROFILER_PLUGIN names one or more of them, as paths; all are used at
+ * once.
+ * Afterwards each must have got what the calls cause, to the number: a Coll or P2p for each call, a KernelCh
+ * for each channel, and as many ProxySteps with as many bytes from rank a to b on a as on b.
+ *
+ *   --exact   the algorithms have no fallbacks: as many KernelCh as channels were announced
+ *   --ring    every all_reduce takes one ring: 2 (n - 1) steps a conn
+ *   --mask    the plugins ask for Coll only: they get it and its parents
+ *   --fails   init of every plugin fails: the calls work, and nothing is counted
+ */
+#include <dlfcn.h>
+#include <mpi.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mpi_calls.h"
+#include "prof_check.h"
+
+enum { MOST_PLUGINS = 8, STREAM_CALLS = 3, NUM_COUNTS = 3 };
+static const size_t counts[NUM_COUNTS] = { 1, 3000, 70000 };
+
+static struct prof_check *plugin[MOST_PLUGINS];
+static int nplugins, exact, ring, masked, fails;
+
+/* What the calls of this rank cause. */
+static struct {
+    uint64_t colls, messages, groups;
+} made;
+
+static void find_plugins(void)
+{
+    char *names = strdup(getenv("RONDO_PROFILER_PLUGIN") != NULL ? getenv("RONDO_PROFILER_PLUGIN") : ""),
+         *save = NULL;
+    for (char *name = strtok_r(names, ",", &save); name != NULL && nplugins < MOST_PLUGINS;
+         name = strtok_r(NULL, ",", &save)) {
+        void *library = dlopen(name, RTLD_NOW | RTLD_NOLOAD);
+        plugin[nplugins] = library != NULL ? dlsym(library, "prof_check") : NULL;
+        if (plugin[nplugins] == NULL) {
+            test_die("the plugin %s was not loaded", name);
+        }
+        nplugins++;
+    }
+    free(names);
+    if (nplugins == 0) {
+        test_die("RONDO_PROFILER_PLUGIN names no plugin");
+    }
+}
+
+/* ---- the calls ---- */
+
+static void run_colls(rondo_comm *comm)
+{
+    for (int c = 0; c < test_num_colls; c++) {
+        for (int i = 0; i < NUM_COUNTS && !test_colls[c].vform; i++) {
+            size_t wrong = 0;
+            rondo_status status;
+            test.what = test_colls[c].name;
+            status = test_call_once(test_colls[c].name, comm, RONDO_FLOAT32, RONDO_SUM, counts[i], 7, &wrong);
+            test_check(status == RONDO_SUCCESS && wrong == 0, "%s of %zu: %s, %zu wrong", test_colls[c].name,
+                       counts[i], rondo_status_string(status), wrong);
+            made.groups++;
+            if (strcmp(test_colls[c].name, "sendrecv") == 0) {
+                made.messages += 2;
+            } else {
+                made.colls++;
+            }
+        }
+    }
+}
+
+/* Rank r has r + 1 shares. */
+static void run_vforms(rondo_comm *comm)
+{
+    enum { SHARE = 700 };
+    size_t many[PROF_CHECK_RANKS], at[PROF_CHECK_RANKS], own[PROF_CHECK_RANKS], own_at[PROF_CHECK_RANKS],
+        n = 0;
+    float *in, *out;
+    test.what = "the v-forms";
+    for (int r = 0; r < test.nranks; r++) {
+        many[r] = (size_t)(r + 1) * SHARE;
+        at[r] = n;
+        n += many[r];
+        own[r] = SHARE * (size_t)(test.rank + 1); /* all_to_allv: a rank gets as much from each other one */
+        own_at[r] = own[r] * (size_t)r;
+    }
+    in = calloc(n * (size_t)test.nranks, sizeof *in);
+    out = calloc(n * (size_t)test.nranks, sizeof *out);
+    TEST_MUST(rondo_all_gatherv(in, out, many, at, RONDO_FLOAT32, comm, NULL), comm);
+    TEST_MUST(rondo_reduce_scatterv(in, out, many, at, RONDO_FLOAT32, RONDO_SUM, comm, NULL), comm);
+    TEST_MUST(rondo_all_to_allv(in, many, at, out, own, own_at, RONDO_FLOAT32, comm, NULL), comm);
+    TEST_MUST(rondo_gatherv(in, many[test.rank], out, many, at, RONDO_FLOAT32, 0, comm, NULL), comm);
+    TEST_MUST(rondo_scatterv(in, many, at, out, many[test.rank], RONDO_FLOAT32, 0, comm, NULL), comm);
+    made.groups += 5;
+    made.colls += 5;
+    free(in);
+    free(out);
+}
+
+static void run_group(rondo_comm *comm)
+{
+    enum { N = 5000 };
+    static float in[4][N], out[4][N];
+    int next = (test.rank + 1) % test.nranks, before = (test.rank + test.nranks - 1) % test.nranks;
+    test.what = "a group";
+    TEST_MUST(rondo_group_start(), comm);
+    TEST_MUST(rondo_all_reduce(in[0], out[0], N, RONDO_FLOAT32, RONDO_SUM, comm, NULL), comm);
+    TEST_MUST(rondo_send(in[1], N, RONDO_FLOAT32, next, comm, NULL), comm);
+    TEST_MUST(rondo_recv(out[1], N, RONDO_FLOAT32, before, comm, NULL), comm);
+    TEST_MUST(rondo_broadcast(in[2], out[2], N, RONDO_FLOAT32, 0, comm, NULL), comm);
+    TEST_MUST(rondo_group_end(), comm);
+    made.groups++;
+    made.colls += 2;
+    made.messages += 2;
+    /* A group whose calls fail. */
+    TEST_MUST(rondo_group_start(), comm);
+    TEST_MUST(rondo_all_reduce(in[3], out[3], 8, RONDO_FLOAT32, RONDO_SUM, comm, NULL), comm);
+    test_check(rondo_all_reduce(NULL, out[3], 8, RONDO_FLOAT32, RONDO_SUM, comm, NULL) != RONDO_SUCCESS,
+               "a call without a buffer succeeds");
+    test_check(rondo_group_end() != RONDO_SUCCESS, "a group with a wrong call succeeds");
+    made.groups++;
+}
+
+static void run_stream(rondo_comm *comm)
+{
+    enum { N = 20000 };
+    static float in[N], out[STREAM_CALLS][N];
+    rondo_stream stream;
+    test.what = "a stream";
+    TEST_MUST(rondo_stream_create(&stream), comm);
+    for (int i = 0; i < STREAM_CALLS; i++) {
+        TEST_MUST(rondo_all_reduce(in, out[i], N, RONDO_FLOAT32, RONDO_SUM, comm, stream), comm);
+    }
+    TEST_MUST(rondo_stream_synchronize(stream), comm);
+    TEST_MUST(rondo_stream_destroy(stream), comm);
+    made.groups += STREAM_CALLS;
+    made.colls += STREAM_CALLS;
+}
+
+static void run_ring(rondo_comm *comm)
+{
+    size_t n = 1024 * (size_t)test.nranks; /* a slice a block */
+    float *in = calloc(n, sizeof *in), *out = calloc(n, sizeof *out);
+    test.what = "a ring";
+    TEST_MUST(rondo_all_reduce(in, out, n, RONDO_FLOAT32, RONDO_SUM, comm, NULL), comm);
+    made.groups++;
+    made.colls++;
+    for (int p = 0; p < nplugins; p++) {
+        test_check(plugin[p]->most_steps == 2 * (test.nranks - 1), "v%d: %d steps on a ring of %d ranks",
+                   plugin[p]->version, plugin[p]->most_steps, test.nranks);
+    }
+    free(in);
+    free(out);
+}
+
+/* ---- what the plugins got ---- */
+
+static void equal(const struct prof_check *p, const char *what, uint64_t got, uint64_t wanted)
+{
+    test_check(got == wanted, "v%d: %llu %s, %llu expected", p->version, (unsigned long long)got, what,
+               (unsigned long long)wanted);
+}
+
+/* What this rank sent to each other one is what that one received. */
+static void compare_flows(const struct prof_check *p, const char *what, const uint64_t *sent,
+                          const uint64_t *received)
+{
+    uint64_t theirs[PROF_CHECK_RANKS];
+    MPI_Alltoall(sent, 1, MPI_UINT64_T, theirs, 1, MPI_UINT64_T, MPI_COMM_WORLD);
+    for (int r = 0; r < test.nranks; r++) {
+        test_check(r == test.rank || theirs[r] == received[r],
+                   "v%d: rank %d sent %llu %s, this rank received %llu", p->version, r,
+                   (unsigned long long)theirs[r], what, (unsigned long long)received[r]);
+    }
+}
+
+static void check_counts(const struct prof_check *p)
+{
+    test.what = "the counts";
+    test_check(p->bad == 0, "v%d: %d violations, the first: %s", p->version, p->bad, p->text);
+    test_check(p->open == 0, "v%d: %d events are open", p->version, p->open);
+    equal(p, "Coll", p->started[1], made.colls);
+    if (masked) {
+        equal(p, "Group", p->started[0] > 0, 1);
+        equal(p, "CollApi", p->started[9], p->version >= 5 ? made.colls + 1 : 0);
+        equal(p, "events", p->stopped, p->started[0] + p->started[1] + p->started[8] + p->started[9]);
+        return;
+    }
+    equal(p, "P2p", p->started[2], made.messages);
+    if (p->version >= 5) {
+        equal(p, "GroupApi", p->started[8], made.groups);
+        equal(p, "CollApi", p->started[9], made.colls + 1); /* one was in a group that failed */
+        equal(p, "P2pApi", p->started[10], made.messages);
+    }
+    if (exact && p->version >= 4) {
+        equal(p, "KernelCh", p->started[6], p->channels);
+    }
+    test_check(test.nranks == 1 || p->started[5] > 0, "v%d: no ProxyCtrl", p->version);
+    compare_flows(p, "steps", p->sent, p->received);
+    compare_flows(p, "bytes", p->sent_bytes, p->received_bytes);
+}
+
+static void run_child(rondo_comm *comm)
+{
+    rondo_comm *child;
+    size_t wrong = 0;
+    test.what = "a split";
+    TEST_MUST(rondo_comm_split(comm, test.rank % 2, 0, NULL, &child), comm);
+    TEST_MUST(test_call_once("all_reduce", child, RONDO_FLOAT32, RONDO_SUM, 100, 7, &wrong), child);
+    TEST_MUST(test.rank % 2 == 0 ? rondo_comm_abort(child) : rondo_comm_destroy(child), NULL);
+}
+
+static void check_end(const struct prof_check *p)
+{
+    test.what = "the end";
+    if (fails) {
+        equal(p, "inits", (uint64_t)p->inits, 1);
+        equal(p, "finalizes", (uint64_t)p->finalizes, 0);
+        equal(p, "Coll", p->started[1], 0);
+        return;
+    }
+    equal(p, "inits", (uint64_t)p->inits, 2);
+    equal(p, "finalizes", (uint64_t)p->finalizes, 2);
+    test_check(p->bad == 0 && p->open == 0, "v%d: %d open, %d violations, the first: %s", p->version, p->open,
+               p->bad, p->text);
+}
+
+int main(int argc, char **argv)
+{
+    rondo_comm *comm;
+    test_init("mpi_profiler", MPI_THREAD_FUNNELED);
+    for (int i = 1; i < argc; i++) {
+        exact |= strcmp(argv[i], "--exact") == 0;
+        ring |= strcmp(argv[i], "--ring") == 0;
+        masked |= strcmp(argv[i], "--mask") == 0;
+        fails |= strcmp(argv[i], "--fails") == 0;
+    }
+    test_watchdog(100);
+    TEST_MUST(rondo_comm_create(MPI_COMM_WORLD, NULL, &comm), NULL);
+    find_plugins();
+    run_colls(comm);
+    run_vforms(comm);
+    run_group(comm);
+    run_stream(comm);
+    if (ring) {
+        run_ring(comm);
+    }
+    for (int p = 0; p < nplugins && !fails; p++) {
+        check_counts(plugin[p]);
+    }
+    run_child(comm);
+    TEST_MUST(rondo_comm_destroy(comm), NULL);
+    for (int p = 0; p < nplugins; p++) {
+        check_end(plugin[p]);
+    }
+    test_watchdog(0);
+    return test_finish();
+}

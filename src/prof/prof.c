@@ -1,0 +1,472 @@
+/* The objects of a communicator that is profiled, and the events of their lives. */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "prof/prof_impl.h"
+
+/* Versions that a state belongs to. */
+enum { FIRST = 1, OLD_LAST = 3, NEW_FIRST = 4, API_FIRST = 5, LAST = 99 };
+
+struct rondo_prof_group {
+    struct rondo_prof *prof;
+    int masks[RONDO_PROF_PLUGINS];
+    int all; /* of the masks */
+    int refs;
+    int has_ended, issued;
+    struct rondo_prof_event api, group, launch;
+};
+
+struct rondo_prof_call {
+    struct rondo_prof_group *group;
+    struct rondo_prof_what what;
+    int refs;
+    struct rondo_prof_event api, event;
+};
+
+/* A conn of a run. */
+struct op {
+    struct rondo_prof_event event, step;
+    uint32_t done;  /* steps */
+    uint64_t bytes; /* of steps that have passed */
+    uint8_t key, is_send, open;
+    uint8_t stage; /* of the open step */
+};
+
+struct rondo_prof_run {
+    struct rondo_prof_call *call;
+    uint32_t channel;
+    int begun, nops, capacity;
+    uint64_t since_ns;
+    struct rondo_prof_event kernel;
+    struct op *op;
+    struct rondo_prof_run *next; /* in prof->free_runs */
+};
+
+static const struct rondo_prof_extra no_extra;
+
+uint64_t rondo_prof_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* ---- proxy control ---- */
+
+static void control(struct rondo_prof *prof, const int *masks, enum rondo_prof_state state,
+                    enum rondo_prof_state second, int appended)
+{
+    struct rondo_prof_descr_v4 descr = { .type = RONDO_PROF_PROXY_CTRL };
+    struct rondo_prof_event event = { .open = 0 };
+    union rondo_prof_args_v1 old = { .proxy_ctrl = { 0 } };
+    union rondo_prof_args_v4 new = { .proxy_ctrl = { 0 } };
+    rondo_prof_start(prof, masks, &event, &descr, &no_extra, NULL, NULL);
+    rondo_prof_state(prof, &event, FIRST, OLD_LAST, state, &old);
+    rondo_prof_state(prof, &event, NEW_FIRST, LAST, state, &new);
+    if (second != state) {
+        old.proxy_ctrl.appended = new.proxy_ctrl.appended = appended;
+        rondo_prof_state(prof, &event, FIRST, OLD_LAST, second, &old);
+        rondo_prof_state(prof, &event, NEW_FIRST, LAST, second, &new);
+    }
+    rondo_prof_stop(prof, &event);
+}
+
+void rondo_prof_idle(struct rondo_prof *prof, int idle)
+{
+    int masks[RONDO_PROF_PLUGINS], all = 0;
+    if (prof->idle == idle) {
+        return;
+    }
+    prof->idle = idle;
+    for (int i = 0; i < prof->n; i++) {
+        masks[i] = rondo_prof_mask(prof->at[i].plugin);
+        all |= masks[i];
+    }
+    if (all & RONDO_PROF_PROXY_CTRL) {
+        enum rondo_prof_state state = idle ? RONDO_PROF_CTRL_IDLE : RONDO_PROF_CTRL_ACTIVE;
+        control(prof, masks, state, state, 0);
+    }
+}
+
+/* ---- groups ---- */
+
+struct rondo_prof_group *rondo_prof_group_begin(struct rondo_prof *prof, int depth)
+{
+    struct rondo_prof_group *group = prof != NULL ? calloc(1, sizeof(*group)) : NULL;
+    struct rondo_prof_descr_v4 descr = { .type = RONDO_PROF_GROUP_API, .group_api = { .depth = depth } };
+    union rondo_prof_args_v4 args = { .proxy_ctrl = { 0 } };
+    if (group == NULL) {
+        return NULL;
+    }
+    group->prof = prof;
+    group->refs = 1;
+    for (int i = 0; i < prof->n; i++) {
+        group->masks[i] = rondo_prof_mask(prof->at[i].plugin);
+        group->all |= group->masks[i];
+    }
+    rondo_prof_start(prof, group->masks, &group->api, &descr, &no_extra, NULL, NULL);
+    rondo_prof_state(prof, &group->api, API_FIRST, LAST, RONDO_PROF_GROUP_START_API_STOP, &args);
+    return group;
+}
+
+void rondo_prof_group_ends(struct rondo_prof_group *group)
+{
+    union rondo_prof_args_v4 args = { .proxy_ctrl = { 0 } };
+    if (group != NULL && !group->has_ended) {
+        group->has_ended = 1;
+        rondo_prof_state(group->prof, &group->api, API_FIRST, LAST, RONDO_PROF_GROUP_END_API_START, &args);
+    }
+}
+
+static void group_unref(struct rondo_prof_group *group)
+{
+    if (--group->refs == 0) {
+        rondo_prof_stop(group->prof, &group->group);
+        free(group);
+    }
+}
+
+void rondo_prof_group_release(struct rondo_prof_group *group)
+{
+    if (group != NULL) {
+        rondo_prof_group_ends(group);
+        rondo_prof_stop(group->prof, &group->launch);
+        rondo_prof_stop(group->prof, &group->api);
+        group_unref(group);
+    }
+}
+
+void rondo_prof_launch_begin(struct rondo_prof_group *group, void *stream)
+{
+    struct rondo_prof_descr_v4 descr = { .type = RONDO_PROF_KERNEL_LAUNCH, .kernel_launch = { stream } };
+    if (group != NULL && group->launch.open == 0) {
+        rondo_prof_start(group->prof, group->masks, &group->launch, &descr, &no_extra, &group->api, NULL);
+    }
+}
+
+void rondo_prof_launch_end(struct rondo_prof_group *group, int nruns)
+{
+    if (group == NULL) {
+        return;
+    }
+    rondo_prof_stop(group->prof, &group->launch);
+    if (group->all & RONDO_PROF_PROXY_CTRL) {
+        control(group->prof, group->masks, RONDO_PROF_CTRL_APPEND, RONDO_PROF_CTRL_APPEND_END, nruns);
+    }
+}
+
+/* ---- calls ---- */
+
+struct rondo_prof_call *rondo_prof_call_begin(struct rondo_prof_group *group,
+                                              const struct rondo_prof_what *what)
+{
+    struct rondo_prof_call *call = group != NULL ? calloc(1, sizeof(*call)) : NULL;
+    struct rondo_prof_descr_v4 descr = { .type = what->is_p2p ? RONDO_PROF_P2P_API : RONDO_PROF_COLL_API };
+    if (call == NULL) {
+        return NULL;
+    }
+    call->group = group;
+    call->what = *what;
+    call->refs = 1;
+    group->refs++;
+    if (what->is_p2p) {
+        descr.p2p_api.func = what->func;
+        descr.p2p_api.count = what->count;
+        descr.p2p_api.datatype = what->datatype;
+        descr.p2p_api.stream = what->stream;
+    } else {
+        descr.coll_api.func = what->func;
+        descr.coll_api.count = what->count;
+        descr.coll_api.datatype = what->datatype;
+        descr.coll_api.root = what->root;
+        descr.coll_api.stream = what->stream;
+    }
+    rondo_prof_start(group->prof, group->masks, &call->api, &descr, &no_extra, &group->api, NULL);
+    return call;
+}
+
+void rondo_prof_call_returns(struct rondo_prof_call *call)
+{
+    if (call != NULL) {
+        rondo_prof_stop(call->group->prof, &call->api);
+    }
+}
+
+static void call_unref(struct rondo_prof_call *call)
+{
+    struct rondo_prof_group *group = call->group;
+    if (--call->refs == 0) {
+        rondo_prof_stop(group->prof, &call->event);
+        free(call);
+        group_unref(group);
+    }
+}
+
+void rondo_prof_call_release(struct rondo_prof_call *call)
+{
+    if (call == NULL) {
+        return;
+    }
+    if (call->refs == 1) { /* it ends inside the function that the user called */
+        rondo_prof_stop(call->group->prof, &call->event);
+    }
+    rondo_prof_call_returns(call);
+    call_unref(call);
+}
+
+struct rondo_prof_group *rondo_prof_call_group(const struct rondo_prof_call *call)
+{
+    return call != NULL ? call->group : NULL;
+}
+
+static void start_group(struct rondo_prof_group *group)
+{
+    struct rondo_prof_descr_v4 descr = { .type = RONDO_PROF_GROUP };
+    if (!group->issued) { /* NCCL gives it no parent in any version */
+        group->issued = 1;
+        rondo_prof_start(group->prof, group->masks, &group->group, &descr, &no_extra, NULL, NULL);
+    }
+}
+
+void rondo_prof_call_issue(struct rondo_prof_call *call, const struct rondo_prof_how *how)
+{
+    const struct rondo_prof_what *what = call != NULL ? &call->what : NULL;
+    struct rondo_prof_descr_v4 descr = { .type = RONDO_PROF_COLL };
+    struct rondo_prof_extra extra;
+    uint8_t nchannels;
+    if (call == NULL) {
+        return;
+    }
+    nchannels = (uint8_t)(how->nchannels > 255 ? 255 : how->nchannels);
+    extra = (struct rondo_prof_extra){ .traffic_bytes = how->traffic_bytes,
+                                       .op = what->op_number,
+                                       .func = what->func_number,
+                                       .datatype = what->datatype_number,
+                                       .algo = how->algo_number,
+                                       .proto = how->proto_number };
+    start_group(call->group);
+    if (what->is_p2p) {
+        descr.type = RONDO_PROF_P2P;
+        descr.p2p.func = what->func;
+        descr.p2p.buf = what->recv != NULL ? what->recv : (void *)(uintptr_t)what->send;
+        descr.p2p.datatype = what->datatype;
+        descr.p2p.count = what->count;
+        descr.p2p.peer = what->root;
+        descr.p2p.nchannels = nchannels;
+    } else {
+        descr.coll.seq = how->seq;
+        descr.coll.func = what->func;
+        descr.coll.send = what->send;
+        descr.coll.recv = what->recv;
+        descr.coll.count = what->count;
+        descr.coll.root = what->root;
+        descr.coll.datatype = what->datatype;
+        descr.coll.nchannels = nchannels;
+        descr.coll.nwarps = 1; /* one thread moves the data */
+        descr.coll.algo = how->algo;
+        descr.coll.proto = how->proto;
+    }
+    rondo_prof_start(call->group->prof, call->group->masks, &call->event, &descr, &extra, &call->api,
+                     &call->group->group);
+}
+
+/* ---- runs ---- */
+
+struct rondo_prof_run *rondo_prof_run_add(struct rondo_prof_call *call, uint32_t channel)
+{
+    struct rondo_prof_run *run;
+    struct op *op;
+    int capacity;
+    if (call == NULL || !(call->group->all &
+                          (RONDO_PROF_KERNEL_CH | RONDO_PROF_PROXY_OP | RONDO_PROF_COLL | RONDO_PROF_P2P))) {
+        return NULL;
+    }
+    run = call->group->prof->free_runs;
+    if (run != NULL) {
+        call->group->prof->free_runs = run->next;
+    } else {
+        run = calloc(1, sizeof(*run));
+    }
+    if (run == NULL) {
+        return NULL;
+    }
+    op = run->op;
+    capacity = run->capacity;
+    *run = (struct rondo_prof_run){ .call = call, .channel = channel, .op = op, .capacity = capacity };
+    call->refs++;
+    return run;
+}
+
+void rondo_prof_free_runs(struct rondo_prof *prof)
+{
+    while (prof->free_runs != NULL) {
+        struct rondo_prof_run *run = prof->free_runs;
+        prof->free_runs = run->next;
+        free(run->op);
+        free(run);
+    }
+}
+
+struct rondo_prof_group *rondo_prof_run_group(const struct rondo_prof_run *run) { return run->call->group; }
+
+int rondo_prof_run_wants_conns(const struct rondo_prof_run *run)
+{
+    return (run->call->group->all & (RONDO_PROF_PROXY_OP | RONDO_PROF_PROXY_STEP)) != 0;
+}
+
+int rondo_prof_run_begun(const struct rondo_prof_run *run) { return run->begun; }
+
+/* What versions before 4 learn of an op. */
+static void old_state(struct rondo_prof_run *run, const struct op *op, enum rondo_prof_state sends,
+                      uint32_t steps, uint64_t bytes)
+{
+    union rondo_prof_args_v1 args = { .proxy_op = { .bytes = bytes, .steps = (int32_t)steps } };
+    enum rondo_prof_state state = op->is_send ? sends
+                                              : sends - RONDO_PROF_SEND_POSTED + RONDO_PROF_RECV_POSTED;
+    rondo_prof_state(run->call->group->prof, &op->event, FIRST, OLD_LAST, state, &args);
+}
+
+static void op_begin(struct rondo_prof_run *run, struct op *op, const struct rondo_prof_conn *conn)
+{
+    struct rondo_prof_group *group = run->call->group;
+    union rondo_prof_args_v4 none = { .proxy_step = { 0 } };
+    struct rondo_prof_descr_v4 descr = { .type = RONDO_PROF_PROXY_OP,
+                                         .proxy_op = { .pid = getpid(),
+                                                       .channel = (uint8_t)run->channel,
+                                                       .peer = conn->peer,
+                                                       .nsteps = (int32_t)conn->nsteps,
+                                                       .chunk_bytes = (int32_t)conn->chunk_bytes,
+                                                       .is_send = conn->is_send } };
+    *op = (struct op){ .key = conn->key, .is_send = conn->is_send };
+    rondo_prof_start(group->prof, group->masks, &op->event, &descr, &no_extra, &run->call->event, NULL);
+    rondo_prof_state(group->prof, &op->event, NEW_FIRST, LAST, RONDO_PROF_OP_IN_PROGRESS, &none);
+}
+
+void rondo_prof_run_seen(struct rondo_prof_run *run)
+{
+    if (run->since_ns == 0) {
+        run->since_ns = rondo_prof_now();
+    }
+}
+
+void rondo_prof_run_begin(struct rondo_prof_run *run, const struct rondo_prof_conn *conns, int nconns)
+{
+    struct rondo_prof_group *group;
+    struct rondo_prof_descr_v4 descr = { .type = RONDO_PROF_KERNEL_CH };
+    if (run == NULL || run->begun) {
+        return;
+    }
+    group = run->call->group;
+    run->begun = 1;
+    rondo_prof_run_seen(run);
+    descr.kernel_ch.channel = (uint8_t)run->channel;
+    descr.kernel_ch.timer = run->since_ns;
+    rondo_prof_start(group->prof, group->masks, &run->kernel, &descr, &no_extra, &run->call->event, NULL);
+    if (nconns > run->capacity) {
+        struct op *more = realloc(run->op, (size_t)nconns * sizeof(*more));
+        if (more == NULL) {
+            return;
+        }
+        run->op = more;
+        run->capacity = nconns;
+    }
+    run->nops = nconns;
+    for (int i = 0; i < nconns; i++) {
+        op_begin(run, &run->op[i], &conns[i]);
+    }
+}
+
+void rondo_prof_run_end(struct rondo_prof_run *run)
+{
+    struct rondo_prof *prof;
+    union rondo_prof_args_v4 args;
+    struct rondo_prof_call *call;
+    if (run == NULL) {
+        return;
+    }
+    call = run->call;
+    prof = call->group->prof;
+    for (int i = 0; i < run->nops; i++) {
+        rondo_prof_stop(prof, &run->op[i].step); /* open after an error */
+        rondo_prof_stop(prof, &run->op[i].event);
+    }
+    args.kernel_ch.timer = rondo_prof_now();
+    rondo_prof_state(prof, &run->kernel, NEW_FIRST, LAST, RONDO_PROF_KERNEL_CH_STOP, &args);
+    rondo_prof_stop(prof, &run->kernel);
+    run->next = prof->free_runs;
+    prof->free_runs = run;
+    call_unref(call);
+}
+
+/* ---- slices ---- */
+
+static void step_state(struct rondo_prof_run *run, const struct op *op, enum rondo_prof_state state,
+                       size_t bytes)
+{
+    union rondo_prof_args_v1 old = { .proxy_op = { 0 } };
+    union rondo_prof_args_v4 new = { .proxy_step = { bytes } };
+    struct rondo_prof *prof = run->call->group->prof;
+    if (state != RONDO_PROF_STEP_SEND_PEER_WAIT) {
+        rondo_prof_state(prof, &op->step, FIRST, OLD_LAST, state, &old);
+    }
+    rondo_prof_state(prof, &op->step, NEW_FIRST, LAST, state, &new);
+}
+
+static void step_begin(struct rondo_prof_run *run, struct op *op)
+{
+    struct rondo_prof_group *group = run->call->group;
+    struct rondo_prof_descr_v4 descr = { .type = RONDO_PROF_PROXY_STEP, .proxy_step = { (int32_t)op->done } };
+    op->open = 1;
+    rondo_prof_start(group->prof, group->masks, &op->step, &descr, &no_extra, &op->event, NULL);
+    old_state(run, op, RONDO_PROF_SEND_POSTED, op->done + 1, op->bytes);
+    step_state(run, op, op->is_send ? RONDO_PROF_STEP_SEND_GPU_WAIT : RONDO_PROF_STEP_RECV_WAIT, 0);
+}
+
+static void step_end(struct rondo_prof_run *run, struct op *op, size_t bytes)
+{
+    op->done++;
+    op->bytes += bytes;
+    rondo_prof_stop(run->call->group->prof, &op->step);
+    old_state(run, op, RONDO_PROF_SEND_DONE, op->done, op->bytes);
+    op->open = 0;
+}
+
+/* Go from op->stage to the next one. */
+static void step_next(struct rondo_prof_run *run, struct op *op, size_t bytes)
+{
+    op->stage++;
+    switch ((enum rondo_prof_stage)op->stage) {
+    case RONDO_PROF_STAGE_HELD:
+        old_state(run, op, RONDO_PROF_SEND_REM_FIFO_WAIT, op->done + 1,
+                  op->is_send ? op->bytes : op->bytes + bytes);
+        step_state(run, op, op->is_send ? RONDO_PROF_STEP_SEND_PEER_WAIT : RONDO_PROF_STEP_RECV_FLUSH_WAIT,
+                   op->is_send ? 0 : bytes);
+        break;
+    case RONDO_PROF_STAGE_MOVES:
+        old_state(run, op, RONDO_PROF_SEND_TRANSMITTED, op->done + 1, op->bytes + bytes);
+        step_state(run, op, op->is_send ? RONDO_PROF_STEP_SEND_WAIT : RONDO_PROF_STEP_RECV_GPU_WAIT, bytes);
+        break;
+    case RONDO_PROF_STAGE_PASSED: step_end(run, op, bytes); break;
+    case RONDO_PROF_STAGE_WAITS: break;
+    }
+}
+
+void rondo_prof_step(struct rondo_prof_run *run, uint8_t key, enum rondo_prof_stage stage, size_t bytes)
+{
+    struct op *op = run->op, *end = run->op + run->nops;
+    while (op < end && op->key != key) {
+        op++;
+    }
+    if (op == end) {
+        return;
+    }
+    if (!op->open) {
+        op->stage = RONDO_PROF_STAGE_WAITS;
+        step_begin(run, op);
+    }
+    while (op->open && op->stage < (uint8_t)stage) {
+        step_next(run, op, bytes);
+    }
+}
