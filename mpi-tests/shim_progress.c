@@ -1,25 +1,26 @@
 /*
- * A rank that waits in a collective moves the messages of MPI, even while a message that it has not received
- * yet matches every probe: the last rank has such a message from itself and waits in Allreduce, and rank 0
- * sends it more than fits in MPI's buffers before it calls Allreduce.
+ * Progress both ways. A rank that waits in a collective of the face moves MPI's messages, even while a message
+ * that it has not received yet matches every probe. And a rank that waits in any way in MPI moves a
+ * non-blocking collective that it has started: rank 0 waits for the end of that before it lets the others go.
  */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "mpi_common.h"
 
-enum { BYTES = 1 << 21, ROUNDS = 20 };
+enum { BYTES = 1 << 21, ROUNDS = 20, ELEMENTS = 200000 };
+static int *mine, *sum;
 
-int main(void)
+/* The last rank has a message from itself and waits in Allreduce, and rank 0 sends it more than fits in MPI's
+ * buffers before it calls Allreduce. */
+static void a_collective_moves_messages(void)
 {
     char *large = calloc(1, BYTES);
-    int last, small = 1;
-    test_init("shim_progress", MPI_THREAD_SINGLE);
-    last = test.nranks - 1;
+    int last = test.nranks - 1, small = 1;
     test.what = "a message beside allreduce";
     for (int round = 0; round < ROUNDS; round++) {
         MPI_Request requests[2] = { MPI_REQUEST_NULL, MPI_REQUEST_NULL };
-        int sum = 0, got = 0;
+        int total = 0, got = 0;
         test_watchdog(20);
         large[BYTES - 1] = test.rank == 0 ? (char)(round + 1) : 0;
         if (test.rank == last) {
@@ -29,14 +30,184 @@ int main(void)
         if (test.rank == 0) {
             MPI_Send(large, BYTES, MPI_BYTE, last, 2, MPI_COMM_WORLD);
         }
-        MPI_Allreduce(&small, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-        test_check(sum == test.nranks, "round %d: the sum is %d", round, sum);
+        MPI_Allreduce(&small, &total, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+        test_check(total == test.nranks, "round %d: the sum is %d", round, total);
         if (test.rank == last) {
             MPI_Recv(&got, 1, MPI_INT, last, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-            MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
+            MPI_Waitall(2, requests,
+                        (MPI_Status[2]){ { 0 } }); /* MPICH's header warns of MPI_STATUSES_IGNORE */
             test_check(large[BYTES - 1] == (char)(round + 1), "round %d: the message is wrong", round);
         }
     }
     free(large);
+}
+
+/* ---- waits ---- */
+
+static int token;
+
+static void by_recv(void) { MPI_Recv(&token, 1, MPI_INT, 0, 5, MPI_COMM_WORLD, MPI_STATUS_IGNORE); }
+
+static void by_probe(void)
+{
+    MPI_Probe(0, 5, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    by_recv();
+}
+
+static void by_iprobe(void)
+{
+    for (int flag = 0; !flag;) {
+        MPI_Iprobe(0, 5, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE);
+    }
+    by_recv();
+}
+
+static void by_mprobe(void)
+{
+    MPI_Message message;
+    MPI_Mprobe(0, 5, MPI_COMM_WORLD, &message, MPI_STATUS_IGNORE);
+    MPI_Mrecv(&token, 1, MPI_INT, &message, MPI_STATUS_IGNORE);
+}
+
+static void by_sendrecv(void)
+{
+    MPI_Sendrecv(mine, ELEMENTS, MPI_INT, 0, 5, &token, 1, MPI_INT, 0, 5, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+}
+
+static void by_replace(void)
+{
+    token = test.rank;
+    MPI_Sendrecv_replace(&token, 1, MPI_INT, 0, 5, 0, 5, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+}
+
+static void by_ssend(void) { MPI_Ssend(mine, ELEMENTS, MPI_INT, 0, 5, MPI_COMM_WORLD); }
+static void by_send(void) { MPI_Send(mine, ELEMENTS, MPI_INT, 0, 5, MPI_COMM_WORLD); }
+
+static MPI_Request receive(void)
+{
+    MPI_Request request;
+    MPI_Irecv(&token, 1, MPI_INT, 0, 5, MPI_COMM_WORLD, &request);
+    return request;
+}
+
+static void by_wait(void)
+{
+    MPI_Request request = receive();
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+}
+
+static void by_waitall(void)
+{
+    MPI_Request request = receive();
+    MPI_Waitall(1, &request, (MPI_Status[1]){ { 0 } });
+}
+
+static void by_waitany(void)
+{
+    MPI_Request request = receive();
+    int index;
+    MPI_Waitany(1, &request, &index, MPI_STATUS_IGNORE);
+}
+
+static void by_waitsome(void)
+{
+    MPI_Request request = receive();
+    int n, index[1];
+    MPI_Waitsome(1, &request, &n, index, (MPI_Status[1]){ { 0 } });
+}
+
+static void by_test(void)
+{
+    MPI_Request request = receive();
+    for (int flag = 0; !flag;) {
+        MPI_Test(&request, &flag, MPI_STATUS_IGNORE);
+    }
+}
+
+static void by_testsome(void)
+{
+    MPI_Request request = receive();
+    int n = 0, index[1];
+    while (n == 0) {
+        MPI_Testsome(1, &request, &n, index, (MPI_Status[1]){ { 0 } });
+    }
+}
+
+static void by_barrier(void) { MPI_Barrier(MPI_COMM_WORLD); }
+static void by_scan(void) { MPI_Scan(&test.rank, &token, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD); }
+
+static void by_dup(void)
+{
+    MPI_Comm comm;
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    MPI_Comm_free(&comm);
+}
+
+/* What rank 0 does for each of the others. */
+enum answer { SENDS, RECEIVES, BOTH, JOINS };
+#define WAIT(name, answer)  \
+    {                       \
+#name, name, answer \
+    }
+static const struct {
+    const char *name;
+    void (*wait)(void);
+    enum answer answer;
+} waits[] = {
+    WAIT(by_recv, SENDS),    WAIT(by_probe, SENDS),    WAIT(by_iprobe, SENDS),   WAIT(by_mprobe, SENDS),
+    WAIT(by_sendrecv, BOTH), WAIT(by_replace, BOTH),   WAIT(by_ssend, RECEIVES), WAIT(by_send, RECEIVES),
+    WAIT(by_wait, SENDS),    WAIT(by_waitall, SENDS),  WAIT(by_waitany, SENDS),  WAIT(by_waitsome, SENDS),
+    WAIT(by_test, SENDS),    WAIT(by_testsome, SENDS), WAIT(by_barrier, JOINS),  WAIT(by_scan, JOINS),
+    WAIT(by_dup, JOINS),
+};
+
+static void answer(enum answer answer, void (*wait)(void), int *scratch)
+{
+    if (answer == JOINS) {
+        wait();
+        return;
+    }
+    for (int r = 1; r < test.nranks; r++) {
+        if (answer != RECEIVES) {
+            MPI_Send(&test.rank, 1, MPI_INT, r, 5, MPI_COMM_WORLD);
+        }
+        if (answer != SENDS) {
+            MPI_Recv(scratch, ELEMENTS, MPI_INT, r, 5, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        }
+    }
+}
+
+static void a_wait_moves_collectives(size_t which, int *scratch)
+{
+    MPI_Request request;
+    test.what = waits[which].name;
+    test_watchdog(20);
+    for (int i = 0; i < ELEMENTS; i++) {
+        mine[i] = test.rank + i;
+        sum[i] = -1;
+    }
+    MPI_Iallreduce(mine, sum, ELEMENTS, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &request);
+    if (test.rank == 0) {
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+        answer(waits[which].answer, waits[which].wait, scratch);
+    } else {
+        waits[which].wait();
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+    }
+    test_check(sum[ELEMENTS - 1] == test.nranks * (ELEMENTS - 1) + test.nranks * (test.nranks - 1) / 2,
+               "the sum is %d", sum[ELEMENTS - 1]);
+}
+
+int main(void)
+{
+    test_init("shim_progress", MPI_THREAD_SINGLE);
+    int *memory = calloc(3, ELEMENTS * sizeof(int));
+    mine = memory;
+    sum = memory + ELEMENTS;
+    a_collective_moves_messages();
+    for (size_t i = 0; i < sizeof waits / sizeof *waits; i++) {
+        a_wait_moves_collectives(i, memory + 2 * ELEMENTS);
+    }
+    free(memory);
     return test_finish();
 }

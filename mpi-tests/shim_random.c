@@ -476,9 +476,13 @@ int main(int argc, char **argv)
     for (int i = 0; i < ncalls; i++) {
         MPI_Comm comm = comms[draw(&common, 2)];
         int blocking = draw(&common, 3) > 0;
-        blocking |= !is_open_mpi; /* MPICH 4.0.2 aborts in non-blocking calls in place */
-        struct call *c = blocking ? &now : &open[nopen];
-        draw_call(c, i);
+        draw_call(&now, i);
+        blocking |= !is_open_mpi && now.in_place; /* MPICH 4.0.2 aborts in non-blocking calls in place */
+        struct call *c = &now;
+        if (!blocking) {
+            c = &open[nopen];
+            *c = now;
+        }
         issue(c, comm, blocking);
         if (blocking) {
             check(c);

@@ -1,4 +1,5 @@
 /* The functions of MPI that a program calls: each takes the call over, or passes it on as it is. */
+#include "shim/mpi/helper.h"
 #include "shim/mpi/shim.h"
 
 /* How a row's arguments become a plan, with counts of any width. */
@@ -35,7 +36,8 @@
         if (RONDO_LIKELY(shim_begin(&call, SHIM_##NAME, comm)) && PLAN_##NAME && shim_takes(&call)) { \
             return shim_run(&call);                                                                   \
         }                                                                                             \
-        int code = PMPI_##function(SHIM_ARGS_##NAME);                                                 \
+        int helped = shim_help_begin(), code = PMPI_##function(SHIM_ARGS_##NAME);                     \
+        shim_help_end(helped);                                                                        \
         if (RONDO_UNLIKELY(call.timed)) {                                                             \
             shim_passed(&call);                                                                       \
         }                                                                                             \

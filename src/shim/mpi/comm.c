@@ -255,6 +255,7 @@ static int is_gpu_library(struct dl_phdr_info *info, size_t bytes, void *arg)
 struct vote {
     int64_t against; /* an enum shim_reason; the largest counts */
     int64_t host, minus_host;
+    int64_t no_requests;
 };
 
 static void vote_fill(const struct shim_cells *cells, struct vote *mine)
@@ -263,6 +264,7 @@ static void vote_fill(const struct shim_cells *cells, struct vote *mine)
     rondo_hello_fill(&hello);
     mine->host = (int64_t)((hello.host_hash ^ hello.pidns * 31) >> 2);
     mine->minus_host = -mine->host;
+    mine->no_requests = !shim_progress_works();
     mine->against = cells == NULL                           ? SHIM_BY_FAILED
                     : dl_iterate_phdr(is_gpu_library, NULL) ? SHIM_BY_GPU
                     : __atomic_load_n(&process.nlive, __ATOMIC_RELAXED) >= process.settings.comms
@@ -296,6 +298,7 @@ void shim_comm_make(struct shim_comm *c)
         return;
     }
     c->one_host = all.host == -all.minus_host;
+    c->moves_requests = !all.no_requests;
     if (rondo_make(c) != RONDO_SUCCESS) { /* all ranks get this */
         RONDO_INFO(RONDO_SUBSYS_INIT, "a communicator of %d ranks stays with MPI: %s", c->n,
                    rondo_last_error(NULL));

@@ -18,6 +18,7 @@
 
 #include "base/log.h"
 #include "shim/mpi/shim.def"
+#include "shim/mpi/wait.def"
 
 /* Y(function) for every name of a row. */
 #define FORTRAN_(Y, name, NAME) Y(name) Y(name##_) Y(name##__) Y(NAME) Y(name##_f08_)
@@ -41,24 +42,24 @@
 #define LARGE_SCATTER(Y, name, Name) LARGE_(Y, name, Name)
 #define LARGE_SCATTERV(Y, name, Name) LARGE_(Y, name, Name)
 
-/* An argument of any of the functions, in a register or on the stack; the longest, of Fortran, has 11. */
-typedef uintptr_t A;
-typedef int (*any_function)(A, A, A, A, A, A, A, A, A, A, A, A);
-#define PARAMS_ A a, A b, A c, A d, A e, A f, A g, A h, A i, A j, A k, A l
-#define ARGS_ a, b, c, d, e, f, g, h, i, j, k, l
+#define EACH_(Y, NAME, name, Name) NAMES_(Y, NAME, name, Name)
+#define WAIT_(Y, Name) Y(MPI_##Name)
+/* Y(function) for every function. */
+#define EVERY_(Y) SHIM_TABLE(EACH_, Y) WAITS_(Y)
+#define WAITS_(Y) SHIM_POLLED_TABLE(WAIT_, Y) SHIM_POLLED_LARGE_TABLE(WAIT_, Y) SHIM_HELPED_TABLE(WAIT_, Y)
 
-#define SLOT_(function)                   \
-    static int first_##function(PARAMS_); \
+typedef shim_any_function *any_function;
+
+#define SLOT_(function)                           \
+    static int first_##function(SHIM_ANY_PARAMS); \
     any_function shim_at_##function __attribute__((visibility("hidden"))) = first_##function;
-#define ROW_SLOT_(ctx, NAME, name, Name) NAMES_(SLOT_, NAME, name, Name)
-SHIM_TABLE(ROW_SLOT_, )
+EVERY_(SLOT_)
 
 #define LINE_(function) { #function, &shim_at_##function },
-#define ROW_LINE_(ctx, NAME, name, Name) NAMES_(LINE_, NAME, name, Name)
-static const struct {
+static const struct line {
     const char *name;
     any_function *slot;
-} functions[] = { SHIM_TABLE(ROW_LINE_, ) };
+} functions[] = { SHIM_TABLE(EACH_, LINE_) }, waits[] = { WAITS_(LINE_) };
 
 /* The MPI of the process. */
 static struct {
@@ -141,7 +142,7 @@ static void *own_function(const char *name)
     return found;
 }
 
-static int missing(PARAMS_)
+static int missing(SHIM_ANY_PARAMS)
 {
     (void)a, (void)b, (void)c, (void)d, (void)e, (void)f, (void)g, (void)h, (void)i, (void)j, (void)k,
         (void)l;
@@ -150,33 +151,44 @@ static int missing(PARAMS_)
     abort();
 }
 
+static void slot_fill(void *face, const struct line *line)
+{
+    void *symbol = face != NULL ? dlsym(face, line->name) : NULL;
+    any_function function = missing;
+    if (symbol == NULL) {
+        symbol = own_function(line->name);
+    }
+    if (symbol != NULL) {
+        memcpy(&function, &symbol, sizeof function);
+    }
+    __atomic_store_n(line->slot, function, __ATOMIC_RELEASE);
+}
+
+/* Waits that the face does not need stay as they were. */
 static void slots_fill(void)
 {
     dl_iterate_phdr(library_is_mpi, NULL);
     void *face = face_open();
+    void *symbol = face != NULL ? dlsym(face, "rondo_pmpi_takes") : NULL;
+    int (*takes)(const char *);
+    memcpy(&takes, &symbol, sizeof takes);
     for (size_t n = 0; n < sizeof functions / sizeof *functions; n++) {
-        void *symbol = face != NULL ? dlsym(face, functions[n].name) : NULL;
-        any_function function = missing;
-        if (symbol == NULL) {
-            symbol = own_function(functions[n].name);
-        }
-        if (symbol != NULL) {
-            memcpy(&function, &symbol, sizeof function);
-        }
-        __atomic_store_n(functions[n].slot, function, __ATOMIC_RELEASE);
+        slot_fill(face, &functions[n]);
+    }
+    for (size_t n = 0; n < sizeof waits / sizeof *waits; n++) {
+        slot_fill(takes != NULL && takes(waits[n].name) ? face : NULL, &waits[n]);
     }
 }
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-#define FIRST_(function)                  \
-    static int first_##function(PARAMS_)  \
-    {                                     \
-        pthread_once(&once, slots_fill);  \
-        return shim_at_##function(ARGS_); \
+#define FIRST_(function)                          \
+    static int first_##function(SHIM_ANY_PARAMS)  \
+    {                                             \
+        pthread_once(&once, slots_fill);          \
+        return shim_at_##function(SHIM_ANY_ARGS); \
     }
-#define ROW_FIRST_(ctx, NAME, name, Name) NAMES_(FIRST_, NAME, name, Name)
-SHIM_TABLE(ROW_FIRST_, )
+EVERY_(FIRST_)
 
 /* The entries. A jump leaves the arguments where they are; elsewhere the compiler passes on all that there
  * could be. */
@@ -185,9 +197,8 @@ SHIM_TABLE(ROW_FIRST_, )
     __asm__(".text\n.globl " #function "\n.type " #function ", @function\n" #function ":\n" \
             "\tjmp *shim_at_" #function "(%rip)\n.size " #function ", . - " #function "\n");
 #else
-#define ENTRY_(function)   \
-    int function(PARAMS_); \
-    int function(PARAMS_) { return shim_at_##function(ARGS_); }
+#define ENTRY_(function)           \
+    int function(SHIM_ANY_PARAMS); \
+    int function(SHIM_ANY_PARAMS) { return shim_at_##function(SHIM_ANY_ARGS); }
 #endif
-#define ROW_ENTRY_(ctx, NAME, name, Name) NAMES_(ENTRY_, NAME, name, Name)
-SHIM_TABLE(ROW_ENTRY_, )
+EVERY_(ENTRY_)

@@ -1,16 +1,15 @@
 /*
  * Non-blocking calls. A call is queued on a stream of Rondo; the program gets a generalized request, which
- * MPI_Test, MPI_Wait and their relatives take together with the library's own. What waits in MPI drives
- * Rondo: Open MPI's progress engine runs functions that are registered with it (opal_progress_register, which
- * its own components use). MPICH has no such way before 4.2.
+ * MPI_Test, MPI_Wait and their relatives take together with the library's own. What waits in MPI runs
+ * shim_move (progress.c).
  */
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdlib.h>
 
 #include "base/log.h"
 #include "base/status.h"
 #include "call/stream.h"
+#include "shim/mpi/helper.h"
 #include "shim/mpi/shim.h"
 
 struct shim_request {
@@ -23,8 +22,6 @@ struct shim_request {
 
 static struct {
     pthread_mutex_t lock;
-    int (*install)(int (*)(void)); /* NULL: the library has no hook */
-    int installed;
     int npending;
     struct shim_request *first, **end; /* pending */
     struct shim_request *idle;         /* with streams, for later calls */
@@ -61,6 +58,14 @@ static int cancel(void *state, int complete)
 
 /* ---- progress ---- */
 
+static void pending_count(int by)
+{
+    __atomic_add_fetch(&process.npending, by, __ATOMIC_RELEASE);
+    if (shim_waits_are_taken) {
+        __atomic_add_fetch(&shim_moving, by, __ATOMIC_RELEASE);
+    }
+}
+
 /* @return the requests whose calls have ended, taken off the list; with the lock held */
 static struct shim_request *take_ended(void)
 {
@@ -77,18 +82,19 @@ static struct shim_request *take_ended(void)
         *last = request;
         last = &request->next;
         request->next = NULL;
-        __atomic_sub_fetch(&process.npending, 1, __ATOMIC_RELEASE);
+        pending_count(-1);
     }
     process.end = at;
     return ended;
 }
 
-/* Runs in every call of MPI that waits. @return how many calls have ended */
-static int progress(void)
+int shim_nrequests(void) { return __atomic_load_n(&process.npending, __ATOMIC_ACQUIRE); }
+
+int shim_move(void)
 {
     struct shim_request *ended;
     int n = 0;
-    if (RONDO_LIKELY(__atomic_load_n(&process.npending, __ATOMIC_ACQUIRE) == 0)) {
+    if (RONDO_LIKELY(shim_nrequests() == 0)) {
         return 0;
     }
     if (shim_thread
@@ -117,34 +123,6 @@ static int progress(void)
     return n;
 }
 
-/* Look in the libraries that MPI itself needs: the program may have opened them in a scope of their own. */
-static void hook_find(void)
-{
-#ifdef OPEN_MPI
-    Dl_info info;
-    void *library = dladdr((void *)(uintptr_t)PMPI_Grequest_start, &info) != 0
-                        ? dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD)
-                        : NULL;
-    void *symbol = library != NULL ? dlsym(library, "opal_progress_register") : NULL;
-    memcpy(&process.install, &symbol, sizeof symbol);
-#endif
-}
-
-int shim_request_works(void)
-{
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, hook_find);
-    return process.install != NULL;
-}
-
-static void hook_install(void)
-{
-    if (!process.installed) {
-        process.installed = 1;
-        process.install(progress);
-    }
-}
-
 /* ---- start ---- */
 
 static rondo_status request_new(struct shim_request **made)
@@ -152,7 +130,6 @@ static rondo_status request_new(struct shim_request **made)
     struct shim_request *request;
     rondo_status status = RONDO_SUCCESS;
     pthread_mutex_lock(&process.lock);
-    hook_install();
     request = process.idle;
     if (request != NULL) {
         process.idle = request->next;
@@ -181,8 +158,9 @@ static void pending_add(struct shim_request *request)
     }
     *process.end = request;
     process.end = &request->next;
-    __atomic_add_fetch(&process.npending, 1, __ATOMIC_RELEASE);
+    pending_count(1);
     pthread_mutex_unlock(&process.lock);
+    shim_progress_begin();
 }
 
 static rondo_status issue(struct shim_request *request)

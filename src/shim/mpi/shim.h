@@ -17,8 +17,8 @@
  * of MPI_COMM_SELF), in the order of creation, because all ranks have that in common.
  *
  * Progress. A call that waits in Rondo makes progress in MPI (rondo_mpi.h). The other way, a pending
- * non-blocking call moves in each call of MPI that waits: the library runs Rondo from its progress engine
- * (request.c); where it offers no such hook, non-blocking calls go to MPI.
+ * non-blocking call moves in each call of MPI that waits: the library runs Rondo from its progress engine, or
+ * the program's waits are taken over (progress.c).
  *
  * Threads. As MPI has it: one collective at a time on a communicator, any number on different ones. A thread
  * remembers the communicator and the types that it used last, and forgets them when any is freed.
@@ -100,6 +100,7 @@ struct shim_comm {
     int ncalls;              /* that could have been taken over, until Rondo's communicator exists */
     int failed;              /* Rondo's communicator has ended with an error */
     int one_host;
+    int moves_requests;       /* the waits of all its ranks move non-blocking calls */
     struct shim_cells *cells; /* set: Rondo's communicator exists */
     rondo_comm *rondo;
     size_t *sizes;                     /* 4 * n counts and displacements for one call; NULL: not needed yet */
@@ -246,10 +247,18 @@ rondo_status shim_finish(struct shim_call *call, rondo_status status);
 /** Rondo has failed: say why, end its communicator, and call the error handler. @return MPI's code */
 int shim_error(struct shim_call *call, rondo_status status);
 
-/* ---- non-blocking calls (request.c) ---- */
+/* ---- non-blocking calls (request.c, progress.c) ---- */
 
-/** Can this MPI library move Rondo's calls along? The same on all ranks. */
-int shim_request_works(void);
+/** Do MPI's waits in this process move Rondo's calls? */
+int shim_progress_works(void);
+/** A call is under way: from now on they do. */
+void shim_progress_begin(void);
+/** @return how many calls are under way */
+int shim_nrequests(void);
+/** They do because we take them over (wait.c); known after shim_progress_works. */
+extern int shim_waits_are_taken;
+/** Move the calls under way, and complete the requests of those that have ended. @return how many */
+int shim_move(void);
 int shim_request_start(struct shim_call *call, MPI_Request *request);
 
 /* ---- the report (report.c) ---- */

@@ -84,11 +84,11 @@ int shim_takes_slow(struct shim_call *call)
 int shim_takes_request(struct shim_call *call)
 {
     const struct shim_comm *c = call->c;
-    if (!shim_request_works()) {
-        return shim_leave(call, SHIM_BY_REQUEST);
-    }
     if (c->cells == NULL) {
         return shim_leave(call, SHIM_BY_EARLY);
+    }
+    if (!c->moves_requests) {
+        return shim_leave(call, SHIM_BY_REQUEST);
     }
     call->cell = &c->cells->cell[call->coll][call->inexact][shim_class(call->bytes)];
     enum shim_verdict verdict = (enum shim_verdict)call->cell->verdict;
