@@ -15,8 +15,8 @@ while [ $# -gt 0 ]; do
     *) sed -n '2,5s/^# //p' "$0" >&2; exit 2 ;;
     esac
 done
-if [ ! -x "$build/mpi_fault" ] || [ ! -x "$build/mpi_comm" ]; then
-    echo "not ok programs (no mpi_fault and mpi_comm in $build)"
+if [ ! -x "$build/mpi_fault" ] || [ ! -x "$build/mpi_comm" ] || [ ! -x "$build/mpi_tensor" ]; then
+    echo "not ok programs (no mpi_fault, mpi_comm and mpi_tensor in $build)"
     exit 1
 fi
 # shellcheck source=/dev/null
@@ -133,6 +133,16 @@ kill_test kill_shrink_mid 3 --kill 0 --mid --shrink --seed 5
 for proto in simple ll ll128; do
     RONDO_ALGO=^oneshot RONDO_PROTO=$proto kill_test "kill_$proto" 3 --kill 1 --mid --seed 9
 done
+
+tensor_kill() { # NAME TRANSPORT
+    begin "$1" || return 0
+    RONDO_TENSOR_TRANSPORT=$2 RONDO_NET=socket RONDO_SOCKET_IFNAME==lo launch 60 3 "$build/mpi_tensor" --kill 0
+    ended $?
+    lines 'was told of the death' 2
+    end
+}
+tensor_kill kill_publisher shm
+tensor_kill kill_publisher_net net
 
 RONDO_DEAD_AFTER=1s
 export RONDO_DEAD_AFTER

@@ -34,6 +34,7 @@ struct rondo_p2p;
 struct rondo_prof;
 struct rondo_registration;
 struct rondo_shrinks;
+struct rondo_tensor_core;
 
 enum rondo_comm_state { RONDO_COMM_INIT, RONDO_COMM_READY, RONDO_COMM_FINALIZED, RONDO_COMM_FAILED };
 
@@ -155,6 +156,10 @@ struct rondo_ctx {
     struct rondo_queue queue;
     struct rondo_life life;
     struct rondo_registration *registrations;
+    /* Tensor stores (tensor/): end_stores stops them before the control plane closes; NULL: there are none. */
+    struct rondo_tensor_core *stores;
+    void (*end_stores)(struct rondo_ctx *ctx);
+    uint32_t nstores; /* made so far */
 };
 
 /* ---- shells: handles ---- */

@@ -145,6 +145,9 @@ static void free_links(struct rondo_ctx *ctx)
 
 void rondo_ctx_free(struct rondo_ctx *ctx)
 {
+    if (ctx->end_stores != NULL) {
+        ctx->end_stores(ctx);
+    }
     for (int i = 0; i < RONDO_CACHED_CALLS; i++) {
         rondo_free(ctx->calls.cached[i].runs);
     }

@@ -1,0 +1,95 @@
+/* Stores of ranks that are threads, for the tests of named tensors. Include cmocka.h first. */
+#ifndef RONDO_TEST_TENSOR_WORLD_H
+#define RONDO_TEST_TENSOR_WORLD_H
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/param.h"
+#include "base/wait.h"
+#include "base/mem.h"
+#include "fake_ranks.h"
+#include "rondo_tensor.h"
+
+enum { PATIENCE_MS = 60000 }; /* for what should be immediate */
+
+static inline void set_param(const char *name, const char *value)
+{
+    assert_int_equal(value != NULL ? setenv(name, value, 1) : unsetenv(name), 0);
+    assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
+    rondo_log_mask = RONDO_LOG_NONE; /* errors are expected */
+}
+
+/* transport: shm, net */
+static inline void use_transport(const char *transport)
+{
+    setenv("RONDO_NET", "socket", 1);
+    setenv("RONDO_SOCKET_IFNAME", "=lo", 1);
+    set_param("RONDO_TENSOR_TRANSPORT", transport);
+}
+
+/* Each test runs over both. */
+#define BOTH_WIRES(name, n, fn)       \
+    static void name(void **state)    \
+    {                                 \
+        (void)state;                  \
+        use_transport("shm");         \
+        fake_ranks(n, fn, NULL);      \
+        use_transport("net");         \
+        fake_ranks(n, fn, NULL);      \
+        set_param("RONDO_NET", NULL); \
+    }
+
+static inline void pattern(void *data, size_t bytes, uint64_t salt)
+{
+    uint8_t *at = data;
+    for (size_t i = 0; i < bytes; i++) {
+        at[i] = (uint8_t)((i * 7 + i / 251) ^ (salt * 31 + (salt >> 8)));
+    }
+}
+
+/* @return 1: data holds the bytes of a pattern from `first` on. */
+static inline int has_pattern(const void *data, size_t bytes, size_t first, uint64_t salt)
+{
+    const uint8_t *at = data;
+    for (size_t i = 0; i < bytes; i++) {
+        size_t k = first + i;
+        if (at[i] != (uint8_t)((k * 7 + k / 251) ^ (salt * 31 + (salt >> 8)))) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static inline rondo_tensor tensor_of(void *data, size_t bytes)
+{
+    rondo_tensor t = RONDO_TENSOR_INIT;
+    t.data = data;
+    t.bytes = bytes;
+    return t;
+}
+
+static inline rondo_tensor_stats stats_of(rondo_tensor_store *store)
+{
+    rondo_tensor_stats stats = { .size = sizeof(stats) };
+    if (rondo_tensor_store_stats(store, &stats) != RONDO_SUCCESS) {
+        memset(&stats, 0xff, sizeof(stats));
+    }
+    return stats;
+}
+
+/* Wait until a condition on a store's counts holds. */
+#define UNTIL(r, store, condition)                                                \
+    for (int64_t begun_ = rondo_now_ns();;) {                                     \
+        rondo_tensor_stats now = stats_of(store);                                 \
+        (void)now;                                                                \
+        if (condition) break;                                                     \
+        FAKE_CHECK(r, rondo_now_ns() - begun_ < rondo_ms_to_ns(PATIENCE_MS), ""); \
+        sched_yield();                                                            \
+    }
+
+#endif

@@ -1,0 +1,490 @@
+/*
+ * Answers to requests. A response matches a publication at once or when it comes. It takes one of the
+ * publication's pulls, and gives it back if the content does not land.
+ */
+#include "tensor/answer.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+
+static struct rondo_tensor_response *response_find(const struct rondo_tensor_conn *conn, uint32_t index)
+{
+    /* The hash of a response is its index. */
+    return (struct rondo_tensor_response *)(void *)rondo_tensor_map_first(&conn->responses, index);
+}
+
+static void response_unhold(struct rondo_tensor_response *response)
+{
+    response->pub->holds -= response->holds;
+    response->holds = 0;
+}
+
+static void response_end(struct rondo_tensor_response *response, int landed)
+{
+    struct rondo_tensor_core *core = response->conn->core;
+    struct rondo_tensor_pub *pub = response->pub;
+    rondo_tensor_map_remove(&response->conn->responses, &response->node);
+    if (response->staged != NULL) {
+        (void)rondo_tensor_arenas_free(&core->arenas, response->staged);
+    }
+    if (pub != NULL) {
+        response_unhold(response);
+        pub->unlanded--;
+        if (!landed && !pub->ended && pub->left != UINT64_MAX) {
+            pub->left++;
+            core->unserved = 1; /* somebody may wait for it */
+        }
+        rondo_tensor_pub_settle(core, pub);
+    }
+    rondo_free(response);
+}
+
+static void unlink_waiting(struct rondo_tensor_response *response)
+{
+    struct rondo_tensor_key *key = response->key;
+    struct rondo_tensor_response **at = &key->waiting;
+    while (*at != response) {
+        at = &(*at)->next;
+    }
+    *at = response->next;
+    response->key = NULL;
+    rondo_tensor_key_settle(response->conn->core, key);
+}
+
+static void unlink_queued(struct rondo_tensor_response *response)
+{
+    struct rondo_tensor_conn *conn = response->conn;
+    struct rondo_tensor_response **at = &conn->send_first;
+    while (*at != response) {
+        at = &(*at)->next;
+    }
+    *at = response->next;
+    if (*at == NULL) {
+        conn->send_last = at;
+    }
+}
+
+/* Tell the puller that there is no content; the response ends. */
+static void refuse(struct rondo_tensor_response *response, rondo_status status, const char *text)
+{
+    struct rondo_tensor_message message = { .type = RONDO_TENSOR_ERROR_STATUS,
+                                            .index = response->index,
+                                            .epoch = response->epoch,
+                                            .step = response->step,
+                                            .status = status,
+                                            .text = text,
+                                            .text_bytes = strlen(text) };
+    struct rondo_tensor_conn *conn = response->conn;
+    rondo_status said = rondo_tensor_say(conn, &message);
+    response_end(response, 0);
+    rondo_tensor_conn_doom(conn, said);
+}
+
+static void refuse_with_error(struct rondo_tensor_response *response, rondo_status status)
+{
+    char text[RONDO_ERROR_TEXT];
+    snprintf(text, sizeof(text), "%s", rondo_error_text());
+    refuse(response, status, text);
+}
+
+static rondo_status stage_new(struct rondo_tensor_response *response)
+{
+    struct rondo_tensor_core *core = response->conn->core;
+    RONDO_TRY(rondo_tensor_arenas_alloc(&core->arenas, response->meta.bytes, &response->staged));
+    core->stats.staged_bytes += response->meta.bytes;
+    return RONDO_SUCCESS;
+}
+
+rondo_status rondo_tensor_stage(struct rondo_tensor_response *response)
+{
+    RONDO_TRY(stage_new(response));
+    if (response->meta.bytes > 0) {
+        memcpy(response->staged, response->data, response->meta.bytes);
+    }
+    response->data = response->staged;
+    response_unhold(response);
+    return RONDO_SUCCESS;
+}
+
+/* Set meta, data and checksum of the part. */
+static rondo_status prepare(struct rondo_tensor_response *response, struct rondo_tensor_meta *known)
+{
+    const struct rondo_tensor_pub *pub = response->pub;
+    const rondo_tensor *tensor = &pub->tensor;
+    uint64_t offset;
+    *known = response->meta;
+    RONDO_TRY(rondo_tensor_meta_slice(&pub->meta, &response->slice, &response->meta, &offset));
+    if (pub->meta.packed && !pub->meta.dead) {
+        RONDO_TRY(stage_new(response));
+        response->data = response->staged;
+        RONDO_TRY(tensor->ops->pack(tensor->arg, response->staged, response->meta.bytes));
+        response_unhold(response);
+    } else {
+        response->data = (const uint8_t *)tensor->data + offset;
+    }
+    if (response->flags & RONDO_TENSOR_CHECKED) {
+        response->checksum = rondo_hash(response->data, response->meta.bytes, 0);
+    }
+    return RONDO_SUCCESS;
+}
+
+/* The publication is there: write the content, or first say what it will be. */
+static void answer(struct rondo_tensor_response *response, struct rondo_tensor_pub *pub)
+{
+    struct rondo_tensor_conn *conn = response->conn;
+    struct rondo_tensor_meta known;
+    rondo_status status;
+    if (pub->status != RONDO_SUCCESS) {
+        response->step = pub->step;
+        refuse(response, pub->status, pub->text);
+        return;
+    }
+    pub->left -= pub->left != UINT64_MAX;
+    pub->holds++;
+    pub->unlanded++;
+    response->holds = 1;
+    response->pub = pub;
+    response->step = pub->step;
+    status = prepare(response, &known);
+    if (status != RONDO_SUCCESS) {
+        refuse_with_error(response, status);
+        return;
+    }
+    if ((response->flags & RONDO_TENSOR_KNOWN) != 0 && rondo_tensor_meta_same(&known, &response->meta)) {
+        rondo_tensor_conn_send(conn, response);
+        return;
+    }
+    response->state = RONDO_TENSOR_ASKED;
+    struct rondo_tensor_message message = { .type = RONDO_TENSOR_META_DATA_RESPONSE,
+                                            .index = response->index,
+                                            .epoch = response->epoch,
+                                            .step = response->step,
+                                            .meta = response->meta,
+                                            .checksum = response->checksum };
+    rondo_tensor_conn_doom(conn, rondo_tensor_say(conn, &message));
+}
+
+/* Answer those that wait for a key, oldest first, as far as there are publications. Writes nothing, so that
+ * no connection breaks meanwhile. @return 1: there were some. */
+int rondo_tensor_serve_waiting(struct rondo_tensor_key *key)
+{
+    int served = 0;
+    struct rondo_tensor_response **at = &key->waiting;
+    while (*at != NULL) {
+        struct rondo_tensor_response *response = *at;
+        struct rondo_tensor_pub *pub = rondo_tensor_pub_match(key, response->step);
+        if (pub == NULL) {
+            at = &response->next;
+            continue;
+        }
+        *at = response->next;
+        response->next = NULL;
+        response->key = NULL;
+        answer(response, pub);
+        served = 1;
+    }
+    return served;
+}
+
+void rondo_tensor_serve_again(struct rondo_tensor_core *core)
+{
+    core->unserved = 0;
+    for (size_t i = 0; i < core->keys.nbuckets; i++) {
+        for (struct rondo_tensor_node *node = core->keys.bucket[i]; node != NULL; node = node->next) {
+            (void)rondo_tensor_serve_waiting((struct rondo_tensor_key *)(void *)node);
+        }
+    }
+}
+
+/* ---- messages ---- */
+
+static rondo_status keep_for_later(struct rondo_tensor_conn *conn, const struct rondo_tensor_message *m)
+{
+    struct rondo_tensor_core *core = conn->core;
+    uint8_t bytes[RONDO_TENSOR_MAX_MESSAGE];
+    uint32_t rank = (uint32_t)conn->peer;
+    size_t n = rondo_tensor_encode(m, bytes, sizeof(bytes)), need = core->later_bytes + sizeof(rank) + n;
+    if (need > core->later_size) {
+        uint8_t *later;
+        RONDO_TRY(RONDO_NEW_ARRAY(later, 2 * need, "requests of a later epoch"));
+        if (core->later_bytes > 0) {
+            memcpy(later, core->later, core->later_bytes);
+        }
+        rondo_free(core->later);
+        core->later = later;
+        core->later_size = 2 * need;
+    }
+    memcpy(core->later + core->later_bytes, &rank, sizeof(rank));
+    memcpy(core->later + core->later_bytes + sizeof(rank), bytes, n);
+    core->later_bytes = need;
+    return RONDO_SUCCESS;
+}
+
+static rondo_status response_new(struct rondo_tensor_conn *conn, const struct rondo_tensor_message *m,
+                                 struct rondo_tensor_response **response_out)
+{
+    struct rondo_tensor_response *response;
+    if (response_find(conn, m->index) != NULL) {
+        return rondo_fail_quiet(RONDO_REMOTE_ERROR, "a second tensor request with index %u", m->index);
+    }
+    RONDO_TRY(rondo_tensor_map_reserve(&conn->responses));
+    RONDO_TRY(RONDO_NEW(response, "an answer to a tensor request"));
+    response->conn = conn;
+    response->index = m->index;
+    response->flags = m->flags;
+    response->epoch = m->epoch;
+    response->step = m->step;
+    response->slice = m->slice;
+    response->address = m->address;
+    response->rkey = m->rkey;
+    response->meta = m->meta;
+    rondo_tensor_map_add(&conn->responses, &response->node, m->index);
+    *response_out = response;
+    return RONDO_SUCCESS;
+}
+
+static void refuse_retired(struct rondo_tensor_response *response)
+{
+    char text[160];
+    const struct rondo_tensor_core *core = response->conn->core;
+    snprintf(text, sizeof(text), "step %llu was retired: its publisher has retired the steps up to %llu",
+             (unsigned long long)response->step, (unsigned long long)core->retired);
+    refuse(response, RONDO_INVALID_USAGE, text);
+}
+
+rondo_status rondo_tensor_on_request(struct rondo_tensor_conn *conn, const struct rondo_tensor_message *m)
+{
+    struct rondo_tensor_core *core = conn->core;
+    struct rondo_tensor_response *response = NULL, **last;
+    struct rondo_tensor_key *key;
+    struct rondo_tensor_pub *pub;
+    if (m->epoch != core->epoch) {
+        return m->epoch > core->epoch ? keep_for_later(conn, m) : RONDO_SUCCESS;
+    }
+    RONDO_TRY(response_new(conn, m, &response));
+    key = rondo_tensor_key_find(core, m->name, m->name_bytes);
+    pub = key != NULL ? rondo_tensor_pub_match(key, m->step) : NULL;
+    if (pub != NULL) {
+        answer(response, pub);
+        return RONDO_SUCCESS;
+    }
+    if (rondo_tensor_is_retired(core, m->step)) {
+        refuse_retired(response);
+        return RONDO_SUCCESS;
+    }
+    RONDO_TRY(rondo_tensor_key_get(core, m->name, m->name_bytes, &key));
+    for (last = &key->waiting; *last != NULL; last = &(*last)->next) {
+    }
+    *last = response;
+    response->key = key;
+    response->state = RONDO_TENSOR_WAITING;
+    return RONDO_SUCCESS;
+}
+
+rondo_status rondo_tensor_on_re_request(struct rondo_tensor_conn *conn, const struct rondo_tensor_message *m)
+{
+    struct rondo_tensor_response *response = response_find(conn, m->index);
+    if (m->epoch != conn->core->epoch) {
+        return RONDO_SUCCESS;
+    }
+    if (response == NULL || response->state != RONDO_TENSOR_ASKED || response->step != m->step) {
+        return rondo_fail_quiet(RONDO_REMOTE_ERROR, "a re-request for index %u, which was not asked for",
+                                m->index);
+    }
+    response->address = m->address;
+    response->rkey = m->rkey;
+    rondo_tensor_conn_send(conn, response);
+    return RONDO_SUCCESS;
+}
+
+rondo_status rondo_tensor_on_cancel(struct rondo_tensor_conn *conn, const struct rondo_tensor_message *m)
+{
+    struct rondo_tensor_response *response = response_find(conn, m->index);
+    if (response == NULL) { /* the content has gone out, or it was a question for a rank */
+        rondo_tensor_locate_forget(conn->core, conn, m->index, 0);
+        return RONDO_SUCCESS;
+    }
+    if (response->state == RONDO_TENSOR_SENDING) {
+        response->cancelled = 1;
+        return RONDO_SUCCESS;
+    }
+    if (response->state == RONDO_TENSOR_WAITING) {
+        unlink_waiting(response);
+    } else if (response->state == RONDO_TENSOR_QUEUED) {
+        unlink_queued(response);
+    }
+    response_end(response, 0);
+    return RONDO_SUCCESS;
+}
+
+rondo_status rondo_tensor_on_delivered(struct rondo_tensor_conn *conn, const struct rondo_tensor_message *m)
+{
+    struct rondo_tensor_response *response = response_find(conn, m->index);
+    if (response == NULL) {
+        return RONDO_SUCCESS;
+    }
+    if (response->state == RONDO_TENSOR_SENDING) {
+        response->delivered = 1;
+        return RONDO_SUCCESS;
+    }
+    if (response->state != RONDO_TENSOR_SENT) {
+        return rondo_fail_quiet(RONDO_REMOTE_ERROR, "the delivery of content %u, which was not sent",
+                                m->index);
+    }
+    response_end(response, 1);
+    return RONDO_SUCCESS;
+}
+
+/* Does the publisher want to know when the content has landed? */
+static int wants_delivery(const struct rondo_tensor_response *response)
+{
+    return response->pub->request != NULL || response->pub->left != UINT64_MAX;
+}
+
+void rondo_tensor_content_of(const struct rondo_tensor_response *response,
+                             struct rondo_tensor_content *content)
+{
+    *content = (struct rondo_tensor_content){ .index = response->index,
+                                              .epoch = response->epoch,
+                                              .bytes = response->meta.bytes,
+                                              .step = response->step,
+                                              .checksum = response->checksum };
+    content->flags = wants_delivery(response) ? RONDO_TENSOR_CONTENT_TELL : 0;
+    if (response->flags & RONDO_TENSOR_CHECKED) {
+        content->flags |= RONDO_TENSOR_CONTENT_CHECKED;
+    }
+}
+
+void rondo_tensor_sent(struct rondo_tensor_response *response)
+{
+    struct rondo_tensor_pub *pub = response->pub;
+    if (response->conn->wire->delivers || response->cancelled || response->delivered ||
+        !wants_delivery(response)) {
+        response_end(response, !response->cancelled);
+        return;
+    }
+    response->state = RONDO_TENSOR_SENT;
+    response_unhold(response);
+    rondo_tensor_pub_settle(response->conn->core, pub);
+}
+
+/* ---- the end of publications, epochs and connections ---- */
+
+/* Copy what is not with a wire yet. */
+static void clone_part(struct rondo_tensor_response *response)
+{
+    struct rondo_tensor_core *core = response->conn->core;
+    rondo_status status = rondo_tensor_stage(response);
+    if (status != RONDO_SUCCESS) {
+        if (response->state == RONDO_TENSOR_QUEUED) {
+            unlink_queued(response);
+        }
+        refuse_with_error(response, status);
+        return;
+    }
+    core->stats.cloned_bytes += response->meta.bytes;
+}
+
+/* Clone for, or drop, the responses of publications that end. */
+void rondo_tensor_responses_leave(struct rondo_tensor_conn *conn, int drop)
+{
+    for (size_t i = 0; i < conn->responses.nbuckets; i++) {
+        for (struct rondo_tensor_node *node = conn->responses.bucket[i], *next; node != NULL; node = next) {
+            struct rondo_tensor_response *response = (struct rondo_tensor_response *)(void *)node;
+            next = node->next;
+            if (response->pub == NULL || !response->pub->ended || response->state == RONDO_TENSOR_SENDING ||
+                (response->state == RONDO_TENSOR_SENT && !drop)) {
+                continue;
+            }
+            if (drop && response->state == RONDO_TENSOR_QUEUED) {
+                unlink_queued(response);
+            }
+            if (drop) {
+                response_end(response, 0);
+            } else if (response->holds) {
+                clone_part(response);
+            }
+        }
+    }
+}
+
+void rondo_tensor_end_waiting(struct rondo_tensor_core *core, struct rondo_tensor_key *key, int drop)
+{
+    struct rondo_tensor_response **at = &key->waiting;
+    while (*at != NULL) {
+        struct rondo_tensor_response *response = *at;
+        if (!drop && !rondo_tensor_is_retired(core, response->step)) {
+            at = &response->next;
+            continue;
+        }
+        *at = response->next;
+        response->key = NULL;
+        if (drop) {
+            response_end(response, 0);
+        } else {
+            refuse_retired(response);
+        }
+    }
+}
+
+int rondo_tensor_pubs_idle(void *arg)
+{
+    const struct rondo_tensor_core *core = arg;
+    for (const struct rondo_tensor_conn *conn = core->conns; conn != NULL; conn = conn->next) {
+        for (size_t i = 0; i < conn->responses.nbuckets; i++) {
+            for (struct rondo_tensor_node *node = conn->responses.bucket[i]; node != NULL;
+                 node = node->next) {
+                const struct rondo_tensor_response *response = (struct rondo_tensor_response *)(void *)node;
+                if (response->pub != NULL && response->pub->ended && response->holds) {
+                    return 0;
+                }
+            }
+        }
+    }
+    return 1;
+}
+
+void rondo_tensor_later_replay(struct rondo_tensor_core *core)
+{
+    uint8_t *later = core->later;
+    size_t bytes = core->later_bytes;
+    core->later = NULL;
+    core->later_bytes = core->later_size = 0;
+    for (size_t at = 0; at < bytes;) {
+        struct rondo_tensor_message message;
+        struct rondo_tensor_conn *conn;
+        uint32_t rank;
+        size_t used;
+        memcpy(&rank, later + at, sizeof(rank));
+        at += sizeof(rank);
+        if (rondo_tensor_decode(later + at, bytes - at, &message, &used) != RONDO_SUCCESS) {
+            break; /* it was encoded here */
+        }
+        at += used;
+        conn = core->conn_of[rank];
+        if (conn->state == RONDO_TENSOR_CONN_OPEN &&
+            rondo_tensor_on_request(conn, &message) != RONDO_SUCCESS) {
+            rondo_tensor_conn_break(conn, RONDO_REMOTE_ERROR);
+        }
+    }
+    rondo_free(later);
+}
+
+void rondo_tensor_responses_drop(struct rondo_tensor_conn *conn)
+{
+    struct rondo_tensor_node *node;
+    size_t from = 0;
+    conn->send_first = NULL;
+    conn->send_last = &conn->send_first;
+    while ((node = rondo_tensor_map_any(&conn->responses, &from)) != NULL) {
+        struct rondo_tensor_response *response = (struct rondo_tensor_response *)(void *)node;
+        if (response->state == RONDO_TENSOR_WAITING) {
+            unlink_waiting(response);
+        }
+        response_end(response, 0);
+        from = 0;
+    }
+    rondo_tensor_locate_forget(conn->core, conn, 0, 1);
+}

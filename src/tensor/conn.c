@@ -1,0 +1,511 @@
+/*
+ * Connections. Both ends do the same: say hello, and with the other's hello choose the wire, make a record,
+ * and with the other's record connect. Hellos and records travel over the control plane.
+ *
+ * Messages wait in a queue of bytes. The message buffer is filled with as many as fit when it is idle here
+ * and at the other end: when it was written, and the other end has acknowledged it.
+ */
+#include "tensor/store.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fault.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/param.h"
+#include "net/netdev.h"
+
+struct letter {
+    uint32_t magic, version;
+    uint32_t is_record, netdevs, message_bytes, reserved;
+    uint8_t record[RONDO_TENSOR_RECORD];
+};
+_Static_assert(sizeof(struct letter) <= RONDO_MSG_BYTES, "a letter fits a control message");
+
+static rondo_status hold_netdevs(struct rondo_tensor_core *core)
+{
+    if (!core->holds_netdevs) {
+        rondo_netdev_hold();
+        core->holds_netdevs = 1;
+        RONDO_TRY(rondo_netdev_mask(&core->netdevs, NULL, 0));
+    }
+    return RONDO_SUCCESS;
+}
+
+/* The same on both ends: a function of the records of both and of a parameter on which ranks agree. */
+static int shares_memory(const struct rondo_tensor_core *core, int peer)
+{
+    const struct rondo_peer *peers = core->ctx->wiring.peers;
+    return rondo_params()->tensor_transport != RONDO_TENSOR_TRANSPORT_NET &&
+           rondo_peer_same_node(&peers[core->rank], &peers[peer]);
+}
+
+rondo_status rondo_tensor_conn_get(struct rondo_tensor_core *core, int peer,
+                                   struct rondo_tensor_conn **conn_out)
+{
+    struct rondo_tensor_conn *conn = core->conn_of[peer];
+    if (conn != NULL) {
+        *conn_out = conn;
+        return conn->state != RONDO_TENSOR_CONN_BROKEN
+                   ? RONDO_SUCCESS
+                   : rondo_fail_quiet(conn->failure, "%s", conn->failure_text);
+    }
+    if (peer != core->rank && !shares_memory(core, peer)) {
+        RONDO_TRY(hold_netdevs(core));
+    }
+    RONDO_TRY(RONDO_NEW(conn, "a connection for tensors"));
+    conn->core = core;
+    conn->peer = peer;
+    conn->send_last = &conn->send_first;
+    if (peer == core->rank) {
+        conn->wire = &rondo_tensor_wire_self;
+        conn->state = RONDO_TENSOR_CONN_OPEN;
+        rondo_status status = conn->wire->open(conn, conn->record);
+        if (status != RONDO_SUCCESS) {
+            conn->wire->close(conn);
+            rondo_free(conn);
+            return status;
+        }
+    } else {
+        core->nopening++;
+    }
+    conn->next = core->conns;
+    core->conns = conn;
+    core->conn_of[peer] = conn;
+    core->stats.connections++;
+    *conn_out = conn;
+    return RONDO_SUCCESS;
+}
+
+/* ---- connecting ---- */
+
+static rondo_status send_letter(struct rondo_tensor_conn *conn, int is_record)
+{
+    struct rondo_tensor_core *core = conn->core;
+    struct letter letter = { .magic = RONDO_TENSOR_WIRE_MAGIC,
+                             .version = RONDO_TENSOR_WIRE_VERSION,
+                             .is_record = (uint32_t)is_record,
+                             .netdevs = core->netdevs,
+                             .message_bytes = (uint32_t)core->message_bytes };
+    if (is_record) {
+        memcpy(letter.record, conn->record, sizeof(letter.record));
+    }
+    return rondo_control_send(core->ctx->wiring.control, conn->peer, core->tag, &letter, sizeof(letter));
+}
+
+static rondo_status take_letter(struct rondo_tensor_conn *conn, const struct letter *letter, size_t bytes)
+{
+    char who[96];
+    const struct rondo_tensor_core *core = conn->core;
+    if (bytes != sizeof(*letter) || letter->magic != RONDO_TENSOR_WIRE_MAGIC ||
+        letter->version != RONDO_TENSOR_WIRE_VERSION || letter->message_bytes != core->message_bytes ||
+        (letter->is_record ? conn->record_came || !conn->hello_came : conn->hello_came)) {
+        return rondo_fail(
+            RONDO_REMOTE_ERROR,
+            "rank %d on %s cannot connect to %s for tensors: it sent %zu bytes, version %u, message "
+            "buffers of %u bytes; here are %zu, %d, %zu",
+            core->rank, rondo_log_host(), rondo_tensor_who(core, conn->peer, who), bytes, letter->version,
+            letter->message_bytes, sizeof(*letter), RONDO_TENSOR_WIRE_VERSION, core->message_bytes);
+    }
+    if (letter->is_record) {
+        memcpy(conn->their_record, letter->record, sizeof(conn->their_record));
+        conn->record_came = 1;
+    } else {
+        conn->netdevs = letter->netdevs;
+        conn->hello_came = 1;
+    }
+    return RONDO_SUCCESS;
+}
+
+rondo_status rondo_tensor_conns_listen(struct rondo_tensor_core *core, int *moved)
+{
+    struct rondo_control *control = core->ctx->wiring.control;
+    union {
+        struct letter letter;
+        uint8_t bytes[RONDO_MSG_BYTES];
+    } in;
+    for (int rank = -1;;) {
+        struct rondo_tensor_conn *conn;
+        size_t bytes = 0;
+        memset(&in.letter, 0, sizeof(in.letter));
+        rondo_status status = rondo_control_receive_any(control, core->tag, &rank, in.bytes, sizeof(in),
+                                                        &bytes);
+        if (status == RONDO_IN_PROGRESS) {
+            return RONDO_SUCCESS;
+        }
+        RONDO_TRY(status);
+        *moved = 1;
+        if (rondo_tensor_conn_get(core, rank, &conn) != RONDO_SUCCESS) {
+            continue; /* a connection that is broken stays so */
+        }
+        status = take_letter(conn, &in.letter, bytes);
+        if (status != RONDO_SUCCESS) {
+            rondo_tensor_conn_break(conn, status);
+        }
+    }
+}
+
+static rondo_status choose_wire(struct rondo_tensor_conn *conn)
+{
+    const struct rondo_tensor_core *core = conn->core;
+    char who[96];
+    if (shares_memory(core, conn->peer)) {
+        conn->wire = &rondo_tensor_wire_shm;
+    } else if (rondo_params()->tensor_transport == RONDO_TENSOR_TRANSPORT_SHM ||
+               rondo_netdev_common(core->netdevs, conn->netdevs) == NULL) {
+        return rondo_fail(
+            RONDO_SYSTEM_ERROR,
+            "rank %d on %s has no way to %s for tensors: they share no memory or "
+            "RONDO_TENSOR_TRANSPORT forbids it, and %s",
+            core->rank, rondo_log_host(), rondo_tensor_who(core, conn->peer, who),
+            rondo_params()->tensor_transport == RONDO_TENSOR_TRANSPORT_SHM
+                ? "RONDO_TENSOR_TRANSPORT=shm forbids net devices"
+                : "have no net device of one kind (RONDO_NET, RONDO_SOCKET_IFNAME, RONDO_IB_HCA)");
+    } else {
+        conn->wire = &rondo_tensor_wire_net;
+    }
+    return RONDO_SUCCESS;
+}
+
+/* @return RONDO_IN_PROGRESS: the other end has not done its part. */
+static rondo_status connect_step(struct rondo_tensor_conn *conn)
+{
+    if (!conn->hello_sent) {
+        RONDO_TRY(send_letter(conn, 0));
+        conn->hello_sent = 1;
+    }
+    if (!conn->hello_came) {
+        return RONDO_IN_PROGRESS;
+    }
+    if (!conn->record_made) {
+        RONDO_TRY(choose_wire(conn));
+        RONDO_TRY(conn->wire->open(conn, conn->record));
+        conn->record_made = 1;
+        conn->state = RONDO_TENSOR_CONN_RECORD;
+    }
+    if (!conn->record_sent) {
+        RONDO_TRY(send_letter(conn, 1));
+        conn->record_sent = 1;
+    }
+    if (!conn->record_came) {
+        return RONDO_IN_PROGRESS;
+    }
+    conn->state = RONDO_TENSOR_CONN_CONNECT;
+    RONDO_TRY(conn->wire->connect(conn, conn->their_record));
+    conn->state = RONDO_TENSOR_CONN_OPEN;
+    conn->core->nopening--;
+    conn->core->nnet += conn->wire == &rondo_tensor_wire_net;
+    RONDO_INFO(RONDO_SUBSYS_NET, "rank %d: tensors to and from rank %d go over %s", conn->core->rank,
+               conn->peer, conn->wire->name);
+    return RONDO_SUCCESS;
+}
+
+void rondo_tensor_conn_break(struct rondo_tensor_conn *conn, rondo_status status)
+{
+    struct rondo_tensor_core *core = conn->core;
+    if (conn->state == RONDO_TENSOR_CONN_BROKEN) {
+        return;
+    }
+    if (conn->state == RONDO_TENSOR_CONN_OPEN) {
+        core->nnet -= conn->wire == &rondo_tensor_wire_net;
+    } else {
+        core->nopening--;
+    }
+    rondo_tensor_conn_doom(conn, status);
+    status = conn->failure;
+    conn->state = RONDO_TENSOR_CONN_BROKEN;
+    RONDO_INFO(RONDO_SUBSYS_NET, "rank %d: the connection for tensors with rank %d ended: %s", core->rank,
+               conn->peer, conn->failure_text);
+    /* A thread that copies without the lock closes the wire when it is back. */
+    conn->closing = 1;
+    if (conn->wire != NULL && !conn->busy) {
+        conn->wire->close(conn);
+        conn->wire = NULL;
+        conn->closing = 0;
+    }
+    rondo_tensor_responses_drop(conn);
+    rondo_tensor_pulls_drop(core, conn, status, conn->failure_text);
+}
+
+void rondo_tensor_conn_doom(struct rondo_tensor_conn *conn, rondo_status status)
+{
+    if (status != RONDO_SUCCESS && conn->failure == RONDO_SUCCESS) {
+        conn->failure = status;
+        snprintf(conn->failure_text, sizeof(conn->failure_text), "%s", rondo_error_text());
+    }
+}
+
+/* ---- messages out ---- */
+
+static rondo_status queue_room(struct rondo_tensor_conn *conn, size_t bytes)
+{
+    uint8_t *queue;
+    size_t used = conn->queue_end - conn->queue_first, size = rondo_max_size(conn->queue_size, 4096);
+    if (conn->queue_size - conn->queue_end >= bytes) {
+        return RONDO_SUCCESS;
+    }
+    while (size < 2 * (used + bytes)) {
+        size *= 2;
+    }
+    RONDO_TRY(RONDO_NEW_ARRAY(queue, size, "messages about tensors"));
+    if (used > 0) {
+        memcpy(queue, conn->queue + conn->queue_first, used);
+    }
+    rondo_free(conn->queue);
+    conn->queue = queue;
+    conn->queue_size = size;
+    conn->queue_first = 0;
+    conn->queue_end = used;
+    return RONDO_SUCCESS;
+}
+
+static void count_message(rondo_tensor_stats *stats, enum rondo_tensor_type type)
+{
+    switch (type) {
+    case RONDO_TENSOR_TENSOR_REQUEST: stats->requests++; break;
+    case RONDO_TENSOR_TENSOR_RE_REQUEST: stats->re_requests++; break;
+    case RONDO_TENSOR_META_DATA_RESPONSE: stats->meta_data++; break;
+    case RONDO_TENSOR_ERROR_STATUS: stats->errors++; break;
+    default: stats->other_messages++;
+    }
+}
+
+rondo_status rondo_tensor_say(struct rondo_tensor_conn *conn, struct rondo_tensor_message *message)
+{
+    RONDO_TRY(queue_room(conn, RONDO_TENSOR_MAX_MESSAGE));
+    size_t bytes = rondo_tensor_encode(message, conn->queue + conn->queue_end,
+                                       conn->queue_size - conn->queue_end);
+    if (bytes == 0) {
+        return rondo_fail(RONDO_INTERNAL_ERROR, "a tensor message of type %d has no room",
+                          (int)message->type);
+    }
+    conn->queue_end += bytes;
+    count_message(&conn->core->stats, message->type);
+    return RONDO_SUCCESS;
+}
+
+/* Take whole messages off the queue, as many as fit. */
+static size_t fill_buffer(struct rondo_tensor_conn *conn, uint8_t *buffer)
+{
+    size_t room = conn->core->message_bytes - RONDO_TENSOR_BATCH_HEAD, bytes = 0, left;
+    for (;;) {
+        const uint8_t *message = conn->queue + conn->queue_first + bytes;
+        left = conn->queue_end - conn->queue_first - bytes;
+        size_t length = left > 0 ? (size_t)message[2] << 8 | message[3] : 0;
+        if (length == 0 || bytes + length > room) {
+            break;
+        }
+        bytes += length;
+    }
+    memcpy(buffer + RONDO_TENSOR_BATCH_HEAD, conn->queue + conn->queue_first, bytes);
+    rondo_tensor_batch_encode(buffer, RONDO_TENSOR_BATCH_HEAD + bytes, conn->written + 1);
+    return bytes;
+}
+
+static rondo_status write_messages(struct rondo_tensor_conn *conn)
+{
+    if (conn->queue_first == conn->queue_end || conn->local_busy || conn->remote_busy) {
+        return RONDO_SUCCESS;
+    }
+    size_t bytes = fill_buffer(conn, conn->wire->buffer(conn));
+    conn->local_busy = conn->remote_busy = 1;
+    rondo_status status = conn->wire->write(conn, RONDO_TENSOR_BATCH_HEAD + bytes);
+    if (status != RONDO_SUCCESS) {
+        conn->local_busy = conn->remote_busy = 0;
+        return status;
+    }
+    conn->busy_ns = rondo_now_ns();
+    conn->written++;
+    conn->core->stats.message_writes++;
+    conn->queue_first += bytes;
+    if (conn->queue_first == conn->queue_end) {
+        conn->queue_first = conn->queue_end = 0;
+    }
+    return RONDO_SUCCESS;
+}
+
+static rondo_status write_acks(struct rondo_tensor_conn *conn)
+{
+    while (conn->owes_acks > 0) {
+        if (rondo_fault("tensor_ack", conn->core->rank, conn->came) == RONDO_SUCCESS) {
+            RONDO_TRY(conn->wire->ack(conn));
+            conn->core->stats.acks++;
+        } /* else it is lost */
+        conn->owes_acks--;
+    }
+    return RONDO_SUCCESS;
+}
+
+static rondo_status write_contents(struct rondo_tensor_conn *conn)
+{
+    while (conn->send_first != NULL) {
+        struct rondo_tensor_response *response = conn->send_first;
+        response->state = RONDO_TENSOR_SENDING;
+        rondo_status status = conn->wire->content(conn, response);
+        if (status != RONDO_SUCCESS) {
+            response->state = RONDO_TENSOR_QUEUED;
+            return status;
+        }
+        conn->core->stats.contents++;
+        conn->core->stats.content_bytes += response->meta.bytes;
+        conn->send_first = response->next;
+        if (conn->send_first == NULL) {
+            conn->send_last = &conn->send_first;
+        }
+    }
+    return RONDO_SUCCESS;
+}
+
+static rondo_status write_all(struct rondo_tensor_conn *conn)
+{
+    rondo_status status = write_acks(conn);
+    if (status == RONDO_SUCCESS || status == RONDO_IN_PROGRESS) {
+        status = write_messages(conn);
+    }
+    if (status == RONDO_SUCCESS || status == RONDO_IN_PROGRESS) {
+        status = write_contents(conn);
+    }
+    return status == RONDO_IN_PROGRESS ? RONDO_SUCCESS : status;
+}
+
+void rondo_tensor_conn_flush(struct rondo_tensor_conn *conn)
+{
+    if (conn->state == RONDO_TENSOR_CONN_OPEN) {
+        rondo_status status = write_all(conn);
+        if (status != RONDO_SUCCESS) {
+            rondo_tensor_conn_break(conn, status);
+        }
+    }
+}
+
+void rondo_tensor_flush_all(struct rondo_tensor_core *core)
+{
+    for (struct rondo_tensor_conn *conn = core->conns; conn != NULL; conn = conn->next) {
+        rondo_tensor_conn_flush(conn);
+    }
+}
+
+void rondo_tensor_conn_send(struct rondo_tensor_conn *conn, struct rondo_tensor_response *response)
+{
+    response->state = RONDO_TENSOR_QUEUED;
+    response->next = NULL;
+    *conn->send_last = response;
+    conn->send_last = &response->next;
+}
+
+void rondo_tensor_written(struct rondo_tensor_conn *conn) { conn->local_busy = 0; }
+
+/* ---- messages in ---- */
+
+static rondo_status dispatch(struct rondo_tensor_conn *conn, const struct rondo_tensor_message *m)
+{
+    switch (m->type) {
+    case RONDO_TENSOR_TENSOR_REQUEST: return rondo_tensor_on_request(conn, m);
+    case RONDO_TENSOR_META_DATA_RESPONSE: return rondo_tensor_on_meta_data(conn, m);
+    case RONDO_TENSOR_TENSOR_RE_REQUEST: return rondo_tensor_on_re_request(conn, m);
+    case RONDO_TENSOR_ERROR_STATUS: return rondo_tensor_on_error(conn, m);
+    case RONDO_TENSOR_CANCEL: return rondo_tensor_on_cancel(conn, m);
+    case RONDO_TENSOR_DELIVERED: return rondo_tensor_on_delivered(conn, m);
+    case RONDO_TENSOR_LOCATE: return rondo_tensor_on_locate(conn, m);
+    case RONDO_TENSOR_LOCATION: return rondo_tensor_on_location(conn, m);
+    case RONDO_TENSOR_ANNOUNCE: return rondo_tensor_on_announce(conn, m);
+    default: return RONDO_INTERNAL_ERROR;
+    }
+}
+
+static rondo_status read_messages(struct rondo_tensor_conn *conn, const uint8_t *data, size_t bytes)
+{
+    size_t at = RONDO_TENSOR_BATCH_HEAD, end, used = 0;
+    RONDO_TRY(rondo_tensor_batch_decode(data, bytes, conn->came + 1, &end));
+    conn->came++;
+    for (; at < end; at += used) {
+        struct rondo_tensor_message message;
+        RONDO_TRY(rondo_tensor_decode(data + at, end - at, &message, &used));
+        RONDO_TRY(dispatch(conn, &message));
+    }
+    return RONDO_SUCCESS;
+}
+
+rondo_status rondo_tensor_message_came(struct rondo_tensor_conn *conn, const uint8_t *data, size_t bytes)
+{
+    char text[RONDO_ERROR_TEXT], who[96];
+    rondo_status status = read_messages(conn, data, bytes);
+    conn->owes_acks++;
+    if (status != RONDO_REMOTE_ERROR) {
+        return status;
+    }
+    snprintf(text, sizeof(text), "%s", rondo_error_text());
+    return rondo_fail(
+        RONDO_REMOTE_ERROR, "rank %d on %s got from %s, and ends their connection for tensors: %s",
+        conn->core->rank, rondo_log_host(), rondo_tensor_who(conn->core, conn->peer, who), text);
+}
+
+rondo_status rondo_tensor_ack_came(struct rondo_tensor_conn *conn)
+{
+    char who[96];
+    if (!conn->remote_busy) {
+        return rondo_fail(
+            RONDO_REMOTE_ERROR,
+            "rank %d on %s got an acknowledgement from %s for no message, and ends their connection "
+            "for tensors",
+            conn->core->rank, rondo_log_host(), rondo_tensor_who(conn->core, conn->peer, who));
+    }
+    conn->remote_busy = 0;
+    return RONDO_SUCCESS;
+}
+
+/* ---- progress ---- */
+
+rondo_status rondo_tensor_conn_progress(struct rondo_tensor_conn *conn, int *moved)
+{
+    rondo_status status = RONDO_SUCCESS;
+    if (conn->busy || conn->state == RONDO_TENSOR_CONN_BROKEN) {
+        return RONDO_SUCCESS;
+    }
+    if (conn->failure != RONDO_SUCCESS) {
+        rondo_tensor_conn_break(conn, conn->failure);
+        return RONDO_SUCCESS;
+    }
+    if (conn->state != RONDO_TENSOR_CONN_OPEN) {
+        status = connect_step(conn);
+        *moved |= status == RONDO_SUCCESS;
+        status = status == RONDO_IN_PROGRESS ? RONDO_SUCCESS : status;
+    }
+    if (conn->state == RONDO_TENSOR_CONN_OPEN) {
+        conn->busy = 1;
+        status = conn->wire->progress(conn, moved);
+        conn->busy = 0;
+        if (conn->closing) { /* broken by another thread meanwhile */
+            conn->wire->close(conn);
+            conn->wire = NULL;
+            conn->closing = 0;
+            return RONDO_SUCCESS;
+        }
+        status = status == RONDO_SUCCESS ? write_all(conn) : status;
+    }
+    if (status != RONDO_SUCCESS) {
+        rondo_tensor_conn_break(conn, status);
+    }
+    return RONDO_SUCCESS;
+}
+
+void rondo_tensor_conns_release(struct rondo_tensor_core *core)
+{
+    while (core->conns != NULL) {
+        struct rondo_tensor_conn *conn = core->conns;
+        core->conns = conn->next;
+        if (conn->wire != NULL) {
+            conn->wire->close(conn);
+        }
+        rondo_tensor_map_release(&conn->responses);
+        rondo_free(conn->queue);
+        rondo_free(conn);
+    }
+    rondo_free(core->conn_of);
+    core->conn_of = NULL;
+    if (core->holds_netdevs) {
+        rondo_netdev_finalize();
+        core->holds_netdevs = 0;
+    }
+}

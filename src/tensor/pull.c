@@ -1,0 +1,571 @@
+/*
+ * Pulls. The first request for a part of a key does not know its size: the publisher says what it is, the
+ * place is made, and a re-request names it. Later requests carry the meta-data that is known, and their
+ * place.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fault.h"
+#include "base/log.h"
+#include "base/param.h"
+#include "tensor/store.h"
+
+static struct rondo_tensor_pull *pull_find(const struct rondo_tensor_core *core, uint32_t index)
+{
+    /* The hash of a pull is its index. */
+    return (struct rondo_tensor_pull *)(void *)rondo_tensor_map_first(&core->pulls, index);
+}
+
+/* ---- what is known of keys ---- */
+
+static uint64_t known_hash(int peer, const rondo_tensor_slice *slice, const char *key, size_t bytes)
+{
+    uint64_t words[] = { (uint64_t)peer, slice->part, slice->first, slice->count };
+    return rondo_hash(words, sizeof(words), rondo_tensor_key_hash(key, bytes));
+}
+
+static struct rondo_tensor_known *known_find(const struct rondo_tensor_core *core,
+                                             const struct rondo_tensor_pull *pull)
+{
+    uint64_t hash = known_hash(pull->peer, &pull->slice, pull->key, pull->key_bytes);
+    for (struct rondo_tensor_node *node = rondo_tensor_map_first(&core->known, hash); node != NULL;
+         node = rondo_tensor_map_next(node)) {
+        struct rondo_tensor_known *known = (struct rondo_tensor_known *)(void *)node;
+        if (known->peer == pull->peer && known->key_bytes == pull->key_bytes &&
+            memcmp(known->key, pull->key, pull->key_bytes) == 0 && known->slice.part == pull->slice.part &&
+            known->slice.first == pull->slice.first && known->slice.count == pull->slice.count) {
+            return known;
+        }
+    }
+    return NULL;
+}
+
+static void map_empty(struct rondo_tensor_map *map)
+{
+    struct rondo_tensor_node *node;
+    size_t from = 0;
+    while ((node = rondo_tensor_map_any(map, &from)) != NULL) {
+        rondo_tensor_map_remove(map, node);
+        rondo_free(node);
+    }
+}
+
+static rondo_status known_set(struct rondo_tensor_core *core, const struct rondo_tensor_pull *pull,
+                              const struct rondo_tensor_meta *meta)
+{
+    struct rondo_tensor_known *known = known_find(core, pull);
+    if (known == NULL) {
+        if (core->known.n >= (size_t)rondo_params()->tensor_cache) {
+            map_empty(&core->known); /* what is used again costs one more round trip */
+        }
+        RONDO_TRY(rondo_tensor_map_reserve(&core->known));
+        RONDO_TRY(rondo_calloc(&known, 1, sizeof(*known) + pull->key_bytes, "the meta-data of a tensor"));
+        known->peer = pull->peer;
+        known->slice = pull->slice;
+        known->key_bytes = pull->key_bytes;
+        memcpy(known->key, pull->key, pull->key_bytes);
+        rondo_tensor_map_add(&core->known, &known->node,
+                             known_hash(pull->peer, &pull->slice, pull->key, pull->key_bytes));
+    }
+    known->meta = *meta;
+    return RONDO_SUCCESS;
+}
+
+/* ---- the end of a pull ---- */
+
+static void request_note(struct rondo_tensor_request *request, rondo_status status, const char *text)
+{
+    if (status != RONDO_SUCCESS && request->status == RONDO_SUCCESS) {
+        request->status = status;
+        snprintf(request->text, sizeof(request->text), "%s", text);
+    }
+}
+
+static void pull_end(struct rondo_tensor_pull *pull, rondo_status status, const char *text)
+{
+    struct rondo_tensor_core *core = pull->request->core;
+    if (pull->state != RONDO_TENSOR_PULL_NEW) {
+        rondo_tensor_map_remove(&core->pulls, &pull->node);
+    }
+    pull->state = RONDO_TENSOR_PULL_DONE;
+    if (pull->owns && pull->place != NULL) {
+        (void)rondo_tensor_arenas_free(&core->arenas, pull->place);
+    }
+    pull->place = NULL;
+    if (pull->status != NULL) {
+        *pull->status = status;
+    }
+    request_note(pull->request, status, text);
+    pull->request->left--;
+}
+
+void rondo_tensor_pull_fail(struct rondo_tensor_pull *pull, rondo_status status, const char *text)
+{
+    char sentence[RONDO_ERROR_TEXT];
+    const struct rondo_tensor_core *core = pull->request->core;
+    if (pull->state == RONDO_TENSOR_PULL_DONE) {
+        return;
+    }
+    snprintf(sentence, sizeof(sentence), "rank %d on %s did not get tensor \"%.100s\": %s", core->rank,
+             rondo_log_host(), pull->key, text);
+    pull_end(pull, status, sentence);
+}
+
+static void pull_fail_with_error(struct rondo_tensor_pull *pull, rondo_status status)
+{
+    char text[RONDO_ERROR_TEXT];
+    snprintf(text, sizeof(text), "%s", rondo_error_text());
+    rondo_tensor_pull_fail(pull, status, text);
+}
+
+static void say_cancel(struct rondo_tensor_pull *pull)
+{
+    struct rondo_tensor_message message = { .type = RONDO_TENSOR_CANCEL,
+                                            .index = pull->index,
+                                            .epoch = pull->epoch };
+    if (pull->conn != NULL && pull->conn->state != RONDO_TENSOR_CONN_BROKEN) {
+        rondo_tensor_conn_doom(pull->conn, rondo_tensor_say(pull->conn, &message));
+    }
+}
+
+/* Give a pull up: at once, or if its content is being written, when that has ended. */
+static void pull_give_up(struct rondo_tensor_pull *pull, rondo_status status, const char *text)
+{
+    if (pull->state == RONDO_TENSOR_PULL_DONE || pull->given_up) {
+        return;
+    }
+    if (pull->state == RONDO_TENSOR_PULL_PLACING) {
+        pull->given_up = 1;
+        request_note(pull->request, status, text);
+        return;
+    }
+    if (pull->state != RONDO_TENSOR_PULL_NEW) {
+        say_cancel(pull);
+    }
+    rondo_tensor_pull_fail(pull, status, text);
+}
+
+void rondo_tensor_request_give_up(struct rondo_tensor_request *request, rondo_status status, const char *text)
+{
+    for (size_t i = 0; i < request->n && !request->is_publication; i++) {
+        pull_give_up(&request->pull[i], status, text);
+    }
+    if (request->is_publication && request->left > 0) {
+        if (request->pub != NULL) {
+            rondo_tensor_pub_forget(request->pub);
+            request->pub = NULL;
+        }
+        request_note(request, status, text);
+        request->left = 0;
+    }
+}
+
+/* ---- places ---- */
+
+/* Make the place for meta-data that is known. */
+static rondo_status make_place(struct rondo_tensor_pull *pull, const struct rondo_tensor_meta *meta)
+{
+    struct rondo_tensor_core *core = pull->request->core;
+    rondo_tensor *result = pull->result;
+    if (pull->owns && pull->place != NULL) {
+        (void)rondo_tensor_arenas_free(&core->arenas, pull->place);
+    }
+    pull->place = NULL;
+    pull->owns = 0;
+    pull->meta = *meta;
+    pull->unpacks = meta->packed && !meta->dead && result->ops != NULL && result->ops->unpack != NULL;
+    if (!pull->unpacks && result->data != NULL) {
+        if (meta->bytes > result->bytes) {
+            return rondo_fail_quiet(
+                RONDO_INVALID_ARGUMENT,
+                "it has %llu bytes, and the place for it %zu; with data NULL the store finds "
+                "the memory",
+                (unsigned long long)meta->bytes, result->bytes);
+        }
+        pull->place = result->data;
+        return RONDO_SUCCESS;
+    }
+    if (meta->dead) {
+        return RONDO_SUCCESS;
+    }
+    RONDO_TRY(rondo_tensor_arenas_alloc(&core->arenas, meta->bytes, &pull->place));
+    pull->owns = 1;
+    return RONDO_SUCCESS;
+}
+
+/* ---- requests out ---- */
+
+static rondo_status say_request(struct rondo_tensor_pull *pull)
+{
+    const struct rondo_tensor_core *core = pull->request->core;
+    const struct rondo_tensor_known *known = known_find(core, pull);
+    struct rondo_tensor_message message = { .type = RONDO_TENSOR_TENSOR_REQUEST,
+                                            .flags = core->checksum ? RONDO_TENSOR_CHECKED : 0,
+                                            .index = pull->index,
+                                            .epoch = pull->epoch,
+                                            .step = pull->step,
+                                            .slice = pull->slice,
+                                            .name = pull->key,
+                                            .name_bytes = pull->key_bytes };
+    message.meta.type = RONDO_UINT8;
+    message.meta.dead = 1; /* valid, and equal to nothing without the flag */
+    pull->state = RONDO_TENSOR_PULL_ASKED;
+    /* A place that cannot be made is no error yet: the tensor may have changed. */
+    if (known != NULL && make_place(pull, &known->meta) == RONDO_SUCCESS) {
+        message.flags |= RONDO_TENSOR_KNOWN;
+        message.meta = known->meta;
+        message.address = (uintptr_t)pull->place;
+        pull->state = RONDO_TENSOR_PULL_TOLD;
+    }
+    return rondo_tensor_say(pull->conn, &message);
+}
+
+static rondo_status say_locate(struct rondo_tensor_pull *pull)
+{
+    struct rondo_tensor_core *core = pull->request->core;
+    struct rondo_tensor_message message = { .type = RONDO_TENSOR_LOCATE,
+                                            .index = pull->index,
+                                            .epoch = pull->epoch,
+                                            .name = pull->key,
+                                            .name_bytes = pull->key_bytes };
+    int home = (int)(rondo_tensor_key_hash(pull->key, pull->key_bytes) % (uint64_t)core->nranks);
+    pull->state = RONDO_TENSOR_PULL_LOCATING;
+    RONDO_TRY(rondo_tensor_conn_get(core, home, &pull->conn));
+    return rondo_tensor_say(pull->conn, &message);
+}
+
+/* @return the rank where a key was found before; -1: none. */
+static int found_at(const struct rondo_tensor_core *core, const struct rondo_tensor_pull *pull)
+{
+    uint64_t hash = rondo_tensor_key_hash(pull->key, pull->key_bytes);
+    for (struct rondo_tensor_node *node = rondo_tensor_map_first(&core->found, hash); node != NULL;
+         node = rondo_tensor_map_next(node)) {
+        const struct rondo_tensor_home *home = (struct rondo_tensor_home *)(void *)node;
+        if (home->key_bytes == pull->key_bytes && memcmp(home->key, pull->key, pull->key_bytes) == 0) {
+            return home->rank;
+        }
+    }
+    return -1;
+}
+
+static rondo_status found_set(struct rondo_tensor_core *core, const struct rondo_tensor_pull *pull, int rank)
+{
+    struct rondo_tensor_home *home;
+    if (found_at(core, pull) >= 0) {
+        return RONDO_SUCCESS;
+    }
+    if (core->found.n >= (size_t)rondo_params()->tensor_cache) {
+        map_empty(&core->found);
+    }
+    RONDO_TRY(rondo_tensor_map_reserve(&core->found));
+    RONDO_TRY(rondo_calloc(&home, 1, sizeof(*home) + pull->key_bytes, "the rank of a key"));
+    home->rank = rank;
+    home->key_bytes = pull->key_bytes;
+    memcpy(home->key, pull->key, pull->key_bytes);
+    rondo_tensor_map_add(&core->found, &home->node, rondo_tensor_key_hash(pull->key, pull->key_bytes));
+    return RONDO_SUCCESS;
+}
+
+static uint32_t next_index(struct rondo_tensor_core *core)
+{
+    do {
+        core->last_index = core->last_index >= RONDO_TENSOR_LAST_INDEX ? 0 : core->last_index + 1;
+    } while (pull_find(core, core->last_index) != NULL);
+    return core->last_index;
+}
+
+static rondo_status pull_begin(struct rondo_tensor_pull *pull)
+{
+    struct rondo_tensor_core *core = pull->request->core;
+    RONDO_TRY(rondo_tensor_map_reserve(&core->pulls));
+    pull->index = next_index(core);
+    pull->epoch = core->epoch;
+    pull->state = RONDO_TENSOR_PULL_ASKED;
+    rondo_tensor_map_add(&core->pulls, &pull->node, pull->index);
+    if (pull->any) {
+        pull->peer = found_at(core, pull);
+        if (pull->peer < 0) {
+            return say_locate(pull);
+        }
+    }
+    RONDO_TRY(rondo_tensor_conn_get(core, pull->peer, &pull->conn));
+    return say_request(pull);
+}
+
+void rondo_tensor_pulls_begin(struct rondo_tensor_request *request)
+{
+    for (size_t i = 0; i < request->n; i++) {
+        rondo_status status = pull_begin(&request->pull[i]);
+        if (status != RONDO_SUCCESS) {
+            pull_fail_with_error(&request->pull[i], status);
+        }
+    }
+    rondo_tensor_flush_all(request->core);
+}
+
+/* ---- messages in ---- */
+
+/* The pull that a message of a peer is about. *pull NULL: it has ended, or is of another epoch. */
+static rondo_status pull_of(const struct rondo_tensor_conn *conn, uint32_t index, uint32_t epoch,
+                            struct rondo_tensor_pull **pull)
+{
+    const struct rondo_tensor_core *core = conn->core;
+    *pull = pull_find(core, index);
+    if (*pull == NULL || epoch != (*pull)->epoch) {
+        *pull = NULL;
+    } else if ((*pull)->conn != conn) {
+        return rondo_fail_quiet(RONDO_REMOTE_ERROR, "an answer to request %u, which went to rank %d", index,
+                                (*pull)->peer);
+    }
+    return RONDO_SUCCESS;
+}
+
+rondo_status rondo_tensor_on_meta_data(struct rondo_tensor_conn *conn, const struct rondo_tensor_message *m)
+{
+    struct rondo_tensor_pull *pull;
+    rondo_status status;
+    RONDO_TRY(pull_of(conn, m->index, m->epoch, &pull));
+    if (pull == NULL) {
+        return RONDO_SUCCESS;
+    }
+    if ((pull->state != RONDO_TENSOR_PULL_ASKED && pull->state != RONDO_TENSOR_PULL_TOLD) ||
+        (pull->step != RONDO_TENSOR_LATEST && pull->step != m->step)) {
+        return rondo_fail_quiet(RONDO_REMOTE_ERROR, "meta-data for request %u, which did not ask for it",
+                                m->index);
+    }
+    status = known_set(conn->core, pull, &m->meta);
+    status = status == RONDO_SUCCESS ? make_place(pull, &m->meta) : status;
+    if (status != RONDO_SUCCESS) {
+        say_cancel(pull);
+        pull_fail_with_error(pull, status);
+        return RONDO_SUCCESS;
+    }
+    pull->checksum = m->checksum;
+    pull->has_checksum = conn->core->checksum;
+    pull->state = RONDO_TENSOR_PULL_TOLD;
+    struct rondo_tensor_message message = { .type = RONDO_TENSOR_TENSOR_RE_REQUEST,
+                                            .index = pull->index,
+                                            .epoch = pull->epoch,
+                                            .step = m->step,
+                                            .address = (uintptr_t)pull->place,
+                                            .name = pull->key,
+                                            .name_bytes = pull->key_bytes };
+    return rondo_tensor_say(conn, &message);
+}
+
+rondo_status rondo_tensor_on_error(struct rondo_tensor_conn *conn, const struct rondo_tensor_message *m)
+{
+    struct rondo_tensor_pull *pull;
+    char text[RONDO_ERROR_TEXT], who[96], printable[RONDO_TENSOR_MAX_TEXT + 1];
+    RONDO_TRY(pull_of(conn, m->index, m->epoch, &pull));
+    if (pull == NULL) {
+        return RONDO_SUCCESS;
+    }
+    if (pull->state == RONDO_TENSOR_PULL_PLACING || pull->state == RONDO_TENSOR_PULL_LOCATING) {
+        return rondo_fail_quiet(RONDO_REMOTE_ERROR, "an error for request %u while its content comes",
+                                m->index);
+    }
+    for (size_t i = 0; i < m->text_bytes; i++) {
+        printable[i] = (unsigned char)m->text[i] < ' ' || m->text[i] == 127 ? '?' : m->text[i];
+    }
+    printable[m->text_bytes] = '\0';
+    snprintf(text, sizeof(text), "%s says: %s", rondo_tensor_who(conn->core, conn->peer, who), printable);
+    rondo_tensor_pull_fail(pull, m->status, text);
+    return RONDO_SUCCESS;
+}
+
+rondo_status rondo_tensor_on_location(struct rondo_tensor_conn *conn, const struct rondo_tensor_message *m)
+{
+    struct rondo_tensor_core *core = conn->core;
+    struct rondo_tensor_pull *pull = pull_find(core, m->index);
+    rondo_status status;
+    if (pull == NULL || pull->state != RONDO_TENSOR_PULL_LOCATING || pull->conn != conn) {
+        return RONDO_SUCCESS;
+    }
+    if (m->rank < 0 || m->rank >= core->nranks) {
+        return rondo_fail_quiet(RONDO_REMOTE_ERROR, "a key at rank %d of %d", m->rank, core->nranks);
+    }
+    status = found_set(core, pull, m->rank);
+    pull->peer = m->rank;
+    pull->state = RONDO_TENSOR_PULL_ASKED;
+    status = status == RONDO_SUCCESS ? rondo_tensor_conn_get(core, pull->peer, &pull->conn) : status;
+    status = status == RONDO_SUCCESS ? say_request(pull) : status;
+    if (status != RONDO_SUCCESS) {
+        pull_fail_with_error(pull, status);
+    } else if (pull->conn != conn) {
+        core->unflushed = 1;
+    }
+    return RONDO_SUCCESS;
+}
+
+/* ---- contents ---- */
+
+rondo_status rondo_tensor_place(struct rondo_tensor_conn *conn, const struct rondo_tensor_content *content,
+                                void **place)
+{
+    static uint8_t nothing[1];
+    struct rondo_tensor_pull *pull;
+    *place = NULL;
+    RONDO_TRY(pull_of(conn, content->index, content->epoch, &pull));
+    if (pull == NULL) {
+        conn->core->stats.dropped++;
+        return RONDO_SUCCESS;
+    }
+    if (pull->state != RONDO_TENSOR_PULL_TOLD || content->bytes != pull->meta.bytes ||
+        (pull->step != RONDO_TENSOR_LATEST && pull->step != content->step)) {
+        return rondo_fail_quiet(RONDO_REMOTE_ERROR, "a content of %llu bytes for request %u, which has %llu",
+                                (unsigned long long)content->bytes, content->index,
+                                (unsigned long long)pull->meta.bytes);
+    }
+    pull->state = RONDO_TENSOR_PULL_PLACING;
+    *place = pull->place != NULL ? pull->place : nothing; /* no bytes */
+    return RONDO_SUCCESS;
+}
+
+static rondo_status check(const struct rondo_tensor_pull *pull, const struct rondo_tensor_content *content)
+{
+    const struct rondo_tensor_core *core = pull->request->core;
+    int has = pull->has_checksum || (content->flags & RONDO_TENSOR_CONTENT_CHECKED);
+    uint64_t wanted = pull->has_checksum ? pull->checksum : content->checksum;
+    if (rondo_fault("tensor_content", core->rank, core->stats.pulled + 1) != RONDO_SUCCESS &&
+        pull->meta.bytes > 0) {
+        ((uint8_t *)pull->place)[pull->meta.bytes / 2] ^= 1;
+    }
+    if (has && core->checksum && rondo_hash(pull->place, pull->meta.bytes, 0) != wanted) {
+        return rondo_fail_quiet(
+            RONDO_REMOTE_ERROR,
+            "its %llu bytes of step %llu were changed on their way from rank %d: the checksum "
+            "differs",
+            (unsigned long long)pull->meta.bytes, (unsigned long long)content->step, pull->peer);
+    }
+    return RONDO_SUCCESS;
+}
+
+static rondo_status give_result(struct rondo_tensor_pull *pull, uint64_t step)
+{
+    rondo_tensor *result = pull->result;
+    if (pull->unpacks) {
+        RONDO_TRY(result->ops->unpack(result->arg, pull->place, pull->meta.bytes));
+    } else if (pull->owns) {
+        result->data = pull->place;
+        pull->owns = 0; /* the user's now */
+    }
+    if (!pull->unpacks) {
+        result->bytes = pull->meta.bytes;
+    }
+    result->type = pull->meta.type;
+    result->ndims = pull->meta.ndims;
+    memcpy(result->shape, pull->meta.shape, sizeof(result->shape));
+    result->dead = pull->meta.dead;
+    result->packed = pull->meta.packed;
+    result->step = step;
+    result->peer = pull->peer;
+    return RONDO_SUCCESS;
+}
+
+static void tell_delivered(struct rondo_tensor_conn *conn, const struct rondo_tensor_content *content)
+{
+    struct rondo_tensor_message message = { .type = RONDO_TENSOR_DELIVERED,
+                                            .index = content->index,
+                                            .epoch = content->epoch };
+    if ((content->flags & RONDO_TENSOR_CONTENT_TELL) != 0 && !conn->wire->delivers) {
+        rondo_tensor_conn_doom(conn, rondo_tensor_say(conn, &message));
+    }
+}
+
+void rondo_tensor_landed(struct rondo_tensor_conn *conn, const struct rondo_tensor_content *content,
+                         rondo_status status)
+{
+    struct rondo_tensor_core *core = conn->core;
+    struct rondo_tensor_pull *pull = pull_find(core, content->index);
+    if (pull == NULL || pull->state != RONDO_TENSOR_PULL_PLACING) {
+        return; /* the connection broke while it was copied */
+    }
+    if (pull->given_up) {
+        core->stats.dropped++;
+        say_cancel(pull);
+        pull_end(pull, pull->request->status, pull->request->text);
+        return;
+    }
+    status = status == RONDO_SUCCESS ? check(pull, content) : status;
+    status = status == RONDO_SUCCESS ? give_result(pull, content->step) : status;
+    if (status != RONDO_SUCCESS) {
+        say_cancel(pull); /* it was not delivered */
+        pull_fail_with_error(pull, status);
+        return;
+    }
+    core->stats.pulled++;
+    core->stats.pulled_bytes += content->bytes;
+    tell_delivered(conn, content);
+    pull_end(pull, RONDO_SUCCESS, "");
+}
+
+/* ---- the end of a connection, or of the store ---- */
+
+void rondo_tensor_pulls_drop(struct rondo_tensor_core *core, struct rondo_tensor_conn *conn,
+                             rondo_status status, const char *text)
+{
+    for (size_t i = 0; i < core->pulls.nbuckets; i++) {
+        for (struct rondo_tensor_node *node = core->pulls.bucket[i], *next; node != NULL; node = next) {
+            struct rondo_tensor_pull *pull = (struct rondo_tensor_pull *)(void *)node;
+            next = node->next;
+            if (conn != NULL && pull->conn != conn) {
+                continue;
+            }
+            /* A copy without the lock ends before the wire is closed, and the pull with it. */
+            if (pull->state == RONDO_TENSOR_PULL_PLACING && pull->conn->busy) {
+                pull_give_up(pull, status, text);
+            } else {
+                rondo_tensor_pull_fail(pull, status, text);
+            }
+        }
+    }
+}
+
+void rondo_tensor_pulls_release(struct rondo_tensor_core *core)
+{
+    map_empty(&core->known);
+    map_empty(&core->found);
+    rondo_tensor_map_release(&core->known);
+    rondo_tensor_map_release(&core->found);
+    rondo_tensor_map_release(&core->pulls);
+}
+
+void rondo_tensor_request_describe(const struct rondo_tensor_request *request, char *text, size_t bytes)
+{
+    const struct rondo_tensor_core *core = request->core;
+    const struct rondo_tensor_pull *pull = NULL;
+    char step[32] = "the latest step", who[96] = "any rank", more[48] = "";
+    if (request->is_publication) {
+        snprintf(text, bytes, "not all pulls of a published tensor have landed");
+        return;
+    }
+    for (size_t i = 0; i < request->n && pull == NULL; i++) {
+        pull = request->pull[i].state != RONDO_TENSOR_PULL_DONE ? &request->pull[i] : NULL;
+    }
+    if (pull == NULL) {
+        snprintf(text, bytes, "nothing is missing");
+        return;
+    }
+    if (pull->step != RONDO_TENSOR_LATEST) {
+        snprintf(step, sizeof(step), "step %llu", (unsigned long long)pull->step);
+    }
+    if (pull->peer >= 0) {
+        rondo_tensor_who(core, pull->peer, who);
+    }
+    if (request->left > 1) {
+        snprintf(more, sizeof(more), " (and %zu other tensors)", request->left - 1);
+    }
+    const char *why = "has not published it";
+    if (pull->conn != NULL && pull->conn->state != RONDO_TENSOR_CONN_OPEN) {
+        why = "has not answered at all: is its store created?";
+    } else if (pull->state == RONDO_TENSOR_PULL_LOCATING) {
+        why = "has not announced it";
+    } else if (pull->conn != NULL && pull->conn->remote_busy) {
+        why = "has not acknowledged a message";
+    } else if (pull->state == RONDO_TENSOR_PULL_PLACING) {
+        why = "has not sent all of it";
+    }
+    snprintf(text, bytes, "tensor \"%.100s\" at %s%s: %s %s", pull->key, step, more, who, why);
+}

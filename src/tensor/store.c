@@ -1,0 +1,409 @@
+/*
+ * The life of a store, and how it moves. A thread of the store makes progress while no other thread does.
+ * Threads that wait make progress themselves ("drivers"), and the thread sleeps meanwhile. It sleeps in a
+ * futex, the door, that ranks of the node ring; net devices have nothing to sleep on, so with connections
+ * over them, and while it connects, it looks again every RONDO_TENSOR_POLL.
+ */
+#include <linux/futex.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/inside.h"
+#include "base/log.h"
+#include "base/param.h"
+#include "base/pool.h"
+#include "base/thread.h"
+#include "comm/backend.h"
+#include "tensor/life.h"
+
+enum {
+    LOOK_NS = 50000,          /* between two looks for hellos */
+    CHECK_NS = 20000000,      /* and for deaths */
+    SLEEP_NS = 5000000,       /* the longest sleep of the thread, which finds hellos */
+    IDLE_NS = 1000000000,     /* after this long without progress */
+    IDLE_SLEEP_NS = 20000000, /* the longest sleep is this */
+    IDLE_ROUNDS = 20,         /* rounds without progress before the thread sleeps */
+    DRIVER_SLEEP_NS = 2000000 /* a driver sleeps between its looks from then on */
+};
+
+uint64_t rondo_tensor_key_hash(const char *key, size_t bytes) { return rondo_hash(key, bytes, 0); }
+
+const char *rondo_tensor_who(const struct rondo_tensor_core *core, int rank, char text[96])
+{
+    const struct rondo_peer *peers = core->ctx != NULL ? core->ctx->wiring.peers : NULL;
+    snprintf(text, 96, "rank %d%s%.64s", rank, peers != NULL ? " on " : "",
+             peers != NULL ? peers[rank].host : "");
+    return text;
+}
+
+/* ---- progress ---- */
+
+static void check_peers(struct rondo_tensor_core *core)
+{
+    char who[96];
+    for (struct rondo_tensor_conn *conn = core->conns; conn != NULL; conn = conn->next) {
+        if (conn->peer == core->rank || conn->state == RONDO_TENSOR_CONN_BROKEN) {
+            continue;
+        }
+        enum rondo_rank_state state = rondo_control_state_of(core->ctx->wiring.control, conn->peer);
+        if (state == RONDO_RANK_DEAD || state == RONDO_RANK_LEFT) {
+            rondo_tensor_conn_break(
+                conn,
+                rondo_fail_quiet(RONDO_REMOTE_ERROR, "%s has %s", rondo_tensor_who(core, conn->peer, who),
+                                 state == RONDO_RANK_DEAD ? "exited" : "left the communicator"));
+        }
+    }
+}
+
+static void look_at_control(struct rondo_tensor_core *core, int *moved)
+{
+    struct rondo_control *control = core->ctx->wiring.control;
+    int64_t now = rondo_now_ns();
+    if (rondo_control_aborted(control)) {
+        char text[RONDO_ERROR_TEXT];
+        int whose = -1;
+        rondo_status status = rondo_control_reason(control, text, &whose);
+        rondo_tensor_core_fail(
+            core, rondo_fail_quiet(status != RONDO_SUCCESS ? status : RONDO_REMOTE_ERROR, "%s", text));
+        return;
+    }
+    if (now - core->looked_ns >= LOOK_NS) {
+        core->looked_ns = now;
+        rondo_status status = rondo_tensor_conns_listen(core, moved);
+        if (status != RONDO_SUCCESS) {
+            rondo_tensor_core_fail(core, status);
+            return;
+        }
+    }
+    if (now - core->checked_ns >= CHECK_NS) {
+        core->checked_ns = now;
+        check_peers(core);
+    }
+}
+
+void rondo_tensor_progress(struct rondo_tensor_core *core, int *moved)
+{
+    if (core->failure == RONDO_SUCCESS && core->ctx->wiring.control != NULL) {
+        look_at_control(core, moved);
+    }
+    if (core->failure != RONDO_SUCCESS) {
+        return;
+    }
+    if (core->unserved) {
+        rondo_tensor_serve_again(core);
+    }
+    for (struct rondo_tensor_conn *conn = core->conns; conn != NULL; conn = conn->next) {
+        (void)rondo_tensor_conn_progress(conn, moved);
+    }
+    if (core->unflushed) {
+        core->unflushed = 0;
+        rondo_tensor_flush_all(core);
+    }
+}
+
+void rondo_tensor_core_fail(struct rondo_tensor_core *core, rondo_status status)
+{
+    if (core->failure != RONDO_SUCCESS) {
+        return;
+    }
+    core->failure = status;
+    snprintf(core->failure_text, sizeof(core->failure_text), "%s", rondo_error_text());
+    for (struct rondo_tensor_conn *conn = core->conns; conn != NULL; conn = conn->next) {
+        (void)rondo_fail_quiet(status, "%s", core->failure_text);
+        rondo_tensor_conn_break(conn, status);
+    }
+    for (struct rondo_tensor_request *request = core->requests; request != NULL; request = request->next) {
+        rondo_tensor_request_give_up(request, status, core->failure_text);
+    }
+    rondo_tensor_pubs_retire(core, 0, 1);
+}
+
+/* ---- the thread, and threads that wait ---- */
+
+void rondo_tensor_door_ring(struct rondo_tensor_door *door)
+{
+    __atomic_add_fetch(&door->rung, 1, __ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&door->sleeping, __ATOMIC_SEQ_CST)) {
+        syscall(SYS_futex, &door->rung, FUTEX_WAKE, 1, NULL, NULL, 0);
+    }
+}
+
+static int64_t sleep_ns(const struct rondo_tensor_core *core, int64_t idle_ns)
+{
+    int64_t ns = idle_ns > IDLE_NS ? IDLE_SLEEP_NS : SLEEP_NS, poll = rondo_params()->tensor_poll;
+    return (core->nnet > 0 || core->nopening > 0) && poll < ns ? poll : ns;
+}
+
+/* Called with the lock, which is released meanwhile. */
+static void sleep_at_door(struct rondo_tensor_core *core, int64_t ns)
+{
+    struct rondo_tensor_door *door = core->door;
+    struct timespec time = { ns / 1000000000, ns % 1000000000 };
+    uint32_t rung = __atomic_load_n(&door->rung, __ATOMIC_SEQ_CST);
+    int moved = 0;
+    if (core->drivers == 0) {
+        __atomic_store_n(&door->sleeping, 1, __ATOMIC_SEQ_CST);
+        rondo_tensor_progress(core, &moved); /* what came before others saw the flag */
+    }
+    if (!moved && !core->stop) {
+        pthread_mutex_unlock(&core->lock);
+        syscall(SYS_futex, &door->rung, FUTEX_WAIT, rung, &time, NULL, 0);
+        pthread_mutex_lock(&core->lock);
+    }
+    __atomic_store_n(&door->sleeping, 0, __ATOMIC_SEQ_CST);
+}
+
+static void *serve(void *arg)
+{
+    struct rondo_tensor_core *core = arg;
+    int64_t active_ns = rondo_now_ns();
+    int rounds = 0;
+    (void)rondo_inside_begin("the thread of a tensor store"); /* callbacks may not call stores */
+    rondo_log_set_rank(core->rank);
+    pthread_mutex_lock(&core->lock);
+    while (!core->stop) {
+        int moved = 0;
+        if (core->drivers == 0) {
+            rondo_tensor_progress(core, &moved);
+        }
+        if (moved) {
+            active_ns = rondo_now_ns();
+            rounds = 0;
+        }
+        if (core->drivers == 0 && rounds++ < IDLE_ROUNDS) {
+            pthread_mutex_unlock(&core->lock);
+            sched_yield();
+            pthread_mutex_lock(&core->lock);
+        } else {
+            sleep_at_door(core, sleep_ns(core, rondo_now_ns() - active_ns));
+            rounds = 0;
+        }
+    }
+    pthread_mutex_unlock(&core->lock);
+    rondo_inside_end();
+    return NULL;
+}
+
+static void driver_begin(struct rondo_tensor_core *core)
+{
+    core->drivers++;
+    __atomic_store_n(&core->door->sleeping, 0, __ATOMIC_SEQ_CST);
+}
+
+/* The thread may sleep: let others ring from now on, and look once at what came before. */
+static void driver_end(struct rondo_tensor_core *core)
+{
+    int moved = 0;
+    if (--core->drivers == 0 && core->has_thread) {
+        __atomic_store_n(&core->door->sleeping, 1, __ATOMIC_SEQ_CST);
+        rondo_tensor_progress(core, &moved);
+    }
+}
+
+rondo_status rondo_tensor_wait_until(struct rondo_tensor_core *core, int (*done)(void *arg), void *arg,
+                                     int64_t timeout_ns)
+{
+    struct rondo_wait_policy policy = { .spins = core->ctx != NULL ? core->ctx->running.policy.spins : 0,
+                                        .sleep_after_ns = DRIVER_SLEEP_NS };
+    int64_t end = timeout_ns > 0 ? rondo_now_ns() + timeout_ns : INT64_MAX;
+    rondo_status status = RONDO_SUCCESS;
+    struct rondo_wait wait;
+    driver_begin(core);
+    rondo_wait_begin(&wait, &policy);
+    for (;;) {
+        int moved = 0;
+        rondo_tensor_progress(core, &moved);
+        if (done(arg)) {
+            break;
+        }
+        if (core->failure != RONDO_SUCCESS) {
+            status = rondo_fail_quiet(core->failure, "%s", core->failure_text);
+            break;
+        }
+        if (end != INT64_MAX && rondo_now_ns() >= end) {
+            status = RONDO_TIMEOUT;
+            break;
+        }
+        pthread_mutex_unlock(&core->lock);
+        if (moved) {
+            rondo_wait_reset(&wait);
+        } else {
+            (void)rondo_wait_once(&wait); /* without deadline and checks it reports no error */
+        }
+        pthread_mutex_lock(&core->lock);
+    }
+    driver_end(core);
+    return status;
+}
+
+/* ---- creation ---- */
+
+static rondo_status open_door(struct rondo_tensor_core *core)
+{
+    core->door = &core->own_door;
+    if (core->nranks > 1) {
+        RONDO_TRY(rondo_pool_take(&core->door_memory, sizeof(*core->door), sizeof(*core->door),
+                                  core->ctx->wiring.net.shm_mode, RONDO_SHM_FOR_CONTROL));
+        core->door = (struct rondo_tensor_door *)(void *)core->door_memory.base;
+    }
+    return RONDO_SUCCESS;
+}
+
+static void core_free(struct rondo_tensor_core *core)
+{
+    rondo_tensor_conns_release(core);
+    rondo_tensor_pubs_release(core);
+    rondo_tensor_pulls_release(core);
+    while (core->requests != NULL) {
+        struct rondo_tensor_request *request = core->requests;
+        core->requests = request->next;
+        rondo_free(request);
+    }
+    rondo_tensor_arenas_release(&core->arenas);
+    rondo_shm_close(&core->door_memory);
+    pthread_mutex_destroy(&core->lock);
+    rondo_free(core);
+}
+
+static rondo_status core_open(struct rondo_tensor_core *core)
+{
+    char tag[16];
+    core->tag = rondo_hash(tag, (size_t)snprintf(tag, sizeof(tag), "tensor%u", core->number), 0);
+    RONDO_TRY(RONDO_NEW_ARRAY(core->conn_of, core->nranks, "the connections of a tensor store"));
+    RONDO_TRY(open_door(core));
+    if (core->wants_thread) {
+        rondo_status status = rondo_thread_start(&core->thread, "rondo-tensor", serve, core);
+        if (status != RONDO_SUCCESS) {
+            return rondo_fail_aloud(status);
+        }
+        core->has_thread = 1;
+    }
+    return RONDO_SUCCESS;
+}
+
+static void end_stores(struct rondo_ctx *ctx);
+
+rondo_status rondo_tensor_core_create(struct rondo_ctx *ctx, const rondo_tensor_config *config,
+                                      struct rondo_tensor_core **core_out)
+{
+    const struct rondo_params *params = rondo_params();
+    struct rondo_tensor_core *core;
+    rondo_status status;
+    RONDO_TRY(rondo_ctx_ready(ctx));
+    if (ctx->backend->is_gpu) {
+        return rondo_fail(
+            RONDO_INVALID_USAGE,
+            "rank %d on %s: a tensor store needs a communicator of host memory, and this one is of "
+            "CUDA device %d: create another one with config.device RONDO_CONFIG_DEFAULT",
+            ctx->job.rank, rondo_log_host(), ctx->job.config.device);
+    }
+    RONDO_TRY(RONDO_NEW(core, "a tensor store"));
+    pthread_mutex_init(&core->lock, NULL);
+    core->ctx = ctx;
+    core->rank = ctx->job.rank;
+    core->nranks = ctx->job.nranks;
+    core->number = ctx->nstores++;
+    core->message_bytes = (size_t)params->tensor_message;
+    core->checksum = config->checksum == RONDO_CONFIG_DEFAULT ? params->tensor_checksum : config->checksum;
+    core->timeout_ns = config->timeout_ms == RONDO_CONFIG_DEFAULT ? params->tensor_timeout
+                                                                  : rondo_ms_to_ns(config->timeout_ms);
+    core->arenas.least = config->arena_bytes > 0 ? config->arena_bytes : (size_t)params->tensor_arena;
+    core->wants_thread = config->thread;
+    status = core_open(core);
+    if (status != RONDO_SUCCESS) {
+        core_free(core);
+        return status;
+    }
+    core->next = ctx->stores;
+    ctx->stores = core;
+    ctx->end_stores = end_stores;
+    *core_out = core;
+    return RONDO_SUCCESS;
+}
+
+/* ---- the end ---- */
+
+static void stop_thread(struct rondo_tensor_core *core)
+{
+    pthread_mutex_lock(&core->lock);
+    core->stop = 1;
+    pthread_mutex_unlock(&core->lock);
+    if (core->has_thread) {
+        __atomic_store_n(&core->door->sleeping, 1, __ATOMIC_SEQ_CST);
+        rondo_tensor_door_ring(core->door);
+        pthread_join(core->thread, NULL);
+        core->has_thread = 0;
+    }
+}
+
+/* The communicator ends, and its control plane with it. The user still destroys the stores. */
+static void end_stores(struct rondo_ctx *ctx)
+{
+    while (ctx->stores != NULL) {
+        struct rondo_tensor_core *core = ctx->stores;
+        ctx->stores = core->next;
+        stop_thread(core);
+        pthread_mutex_lock(&core->lock);
+        rondo_tensor_core_fail(core,
+                               rondo_fail_quiet(RONDO_INVALID_USAGE,
+                                                "rank %d on %s: the communicator of the tensor store was "
+                                                "destroyed before the store",
+                                                core->rank, rondo_log_host()));
+        rondo_tensor_conns_release(core);
+        core->ctx = NULL;
+        pthread_mutex_unlock(&core->lock);
+    }
+}
+
+/* All ranks come here; meanwhile @a serves others. */
+static rondo_status meet(struct rondo_tensor_core *core, int serves)
+{
+    rondo_comm *comm = core->ctx->shell;
+    rondo_stream stream;
+    rondo_status status;
+    RONDO_TRY(rondo_stream_create(&stream));
+    status = rondo_barrier(comm, stream);
+    while (status == RONDO_SUCCESS && (status = rondo_stream_query(stream)) == RONDO_IN_PROGRESS) {
+        int moved = 0;
+        if (serves) {
+            (void)rondo_inside_begin("rondo_tensor_store_destroy");
+            pthread_mutex_lock(&core->lock);
+            rondo_tensor_progress(core, &moved);
+            pthread_mutex_unlock(&core->lock);
+            rondo_inside_end();
+        }
+        if (!moved) {
+            sched_yield();
+        }
+        status = RONDO_SUCCESS;
+    }
+    (void)rondo_stream_destroy(stream);
+    return status;
+}
+
+rondo_status rondo_tensor_core_destroy(struct rondo_tensor_core *core)
+{
+    rondo_status status = core->ctx != NULL ? meet(core, 1) : RONDO_SUCCESS;
+    stop_thread(core);
+    if (status == RONDO_SUCCESS && core->ctx != NULL) {
+        status = meet(core, 0); /* nobody looks at connections any more: now they may close */
+    }
+    if (core->ctx != NULL) {
+        struct rondo_tensor_core **at = &core->ctx->stores;
+        while (*at != core) {
+            at = &(*at)->next;
+        }
+        *at = core->next;
+    }
+    char text[RONDO_ERROR_TEXT];
+    snprintf(text, sizeof(text), "%s", rondo_error_text());
+    pthread_mutex_lock(&core->lock);
+    rondo_tensor_core_fail(core, rondo_fail_quiet(RONDO_INVALID_USAGE, "the tensor store was destroyed"));
+    pthread_mutex_unlock(&core->lock);
+    core_free(core);
+    return status == RONDO_SUCCESS ? RONDO_SUCCESS : rondo_fail_quiet(status, "%s", text);
+}

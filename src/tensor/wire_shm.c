@@ -1,0 +1,521 @@
+/*
+ * The wire between ranks of a node. Each end has an inbox in shared memory: the other end's message buffer,
+ * and a ring of what was written, which the other end fills and this one empties. No content goes through it:
+ * an entry says where the content is, and the receiver copies it from there to its place, once. It reads a
+ * heap segment that it has mapped, memory of its own process if the ranks are threads, or has the kernel copy
+ * (process_vm_readv); where the kernel may not, the publisher copies the content to its heap first.
+ *
+ * A content has landed, and its data is free again, when the receiver's head has passed its entry.
+ */
+#include <errno.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "base/heap.h"
+#include "base/log.h"
+#include "base/param.h"
+#include "base/pool.h"
+#include "tensor/store.h"
+
+enum {
+    INBOX_MAGIC = 0x74696e62,
+    RING = 512,       /* entries; a power of two */
+    NOTES = 32,       /* segments that are described at a time */
+    BATCH = 64,       /* contents that the kernel copies in one call */
+    APART = 64 << 10, /* bytes of a batch from which on the copy is made without the lock */
+    READS_KERNEL = 1, /* how the owner of an inbox reads memory of the other end */
+    READS_PROCESS = 2,
+    READS_HEAP = 3
+};
+
+struct entry {
+    uint32_t imm, epoch, flags, reserved;
+    uint64_t bytes, step, checksum, address, segment;
+} RONDO_ALIGNED(64);
+_Static_assert(sizeof(struct entry) == 64, "an entry is a line");
+
+/* The first members are the owner's, the ring and the message are written by the other end. */
+struct inbox {
+    uint32_t magic, reads;
+    uint64_t probe; /* a random number at this address, for the other end to read */
+    uint64_t head RONDO_ALIGNED(RONDO_CTRL_ALIGN); /* atomic */
+    uint64_t tail RONDO_ALIGNED(RONDO_CTRL_ALIGN); /* atomic */
+    struct rondo_segment_note note[NOTES];
+    struct entry ring[RING];
+    uint8_t message[];
+};
+
+struct record {
+    struct rondo_shm_name inbox, door;
+    uint64_t probe, address; /* of the inbox, in its owner */
+    int32_t pid, reserved;
+};
+_Static_assert(sizeof(struct record) <= RONDO_TENSOR_RECORD, "a record has room");
+
+struct segment {
+    uint64_t id, owner_base; /* owner_base: its address in the other process */
+    uint8_t *base;
+    size_t bytes;
+};
+
+struct link {
+    struct rondo_shm in_memory, out_memory, door_memory;
+    struct inbox *in, *out;
+    struct rondo_tensor_door *door; /* the other end's */
+    int pid;
+    uint32_t reads;          /* how this end reads the other's memory */
+    uint64_t taken, written; /* positions in the rings; `taken` is published as in->head */
+    uint64_t completed;      /* of those written, those that the other end has taken */
+    struct rondo_tensor_response *sending[RING];
+    uint64_t noted[NOTES]; /* segments described in out->note */
+    int nnoted;
+    struct segment mapped[NOTES];
+    int nmapped;
+    uint8_t *message; /* a copy of what came: the other end could change it while it is read */
+};
+
+/* ---- connecting ---- */
+
+static rondo_status shm_open_end(struct rondo_tensor_conn *conn, void *record_out)
+{
+    struct rondo_tensor_core *core = conn->core;
+    enum rondo_shm_mode mode = core->ctx->wiring.net.shm_mode;
+    size_t bytes = sizeof(struct inbox) + core->message_bytes;
+    struct record record;
+    struct link *link;
+    memset(&record, 0, sizeof(record));
+    RONDO_TRY(RONDO_NEW(link, "the shared memory of a connection for tensors"));
+    conn->link = link;
+    RONDO_TRY(rondo_calloc(&link->message, 1, core->message_bytes, "a message about tensors"));
+    RONDO_TRY(rondo_pool_take(&link->in_memory, bytes, bytes, mode, RONDO_SHM_FOR_CONTROL));
+    link->in = (struct inbox *)(void *)link->in_memory.base;
+    RONDO_TRY(rondo_random(&link->in->probe, sizeof(link->in->probe)));
+    link->in->magic = INBOX_MAGIC;
+    record.inbox = link->in_memory.name;
+    record.door = core->door_memory.name;
+    record.probe = link->in->probe;
+    record.address = (uintptr_t)&link->in->probe;
+    record.pid = getpid();
+    memcpy(record_out, &record, sizeof(record));
+    return RONDO_SUCCESS;
+}
+
+/* Find out how to read the other end's memory. */
+static uint32_t find_reads(const struct rondo_tensor_conn *conn, const struct record *record)
+{
+    const struct rondo_peer *peers = conn->core->ctx->wiring.peers;
+    uint64_t probe = 0;
+    struct iovec local = { &probe, sizeof(probe) },
+                 remote = { (void *)(uintptr_t)record->address, sizeof(probe) };
+    if (peers[conn->peer].process_hash == peers[conn->core->rank].process_hash) {
+        return READS_PROCESS;
+    }
+    if (rondo_params()->cma != RONDO_CMA_NEVER &&
+        process_vm_readv(record->pid, &local, 1, &remote, 1, 0) == (ssize_t)sizeof(probe) &&
+        probe == record->probe) {
+        return READS_KERNEL;
+    }
+    RONDO_INFO(
+        RONDO_SUBSYS_SHM,
+        "rank %d: the kernel does not copy from rank %d (process_vm_readv, RONDO_CMA): tensors outside its "
+        "heap are copied there first",
+        conn->core->rank, conn->peer);
+    return READS_HEAP;
+}
+
+static rondo_status shm_connect(struct rondo_tensor_conn *conn, const void *record_in)
+{
+    struct link *link = conn->link;
+    struct record record;
+    char who[96];
+    memcpy(&record, record_in, sizeof(record));
+    if (link->out == NULL) {
+        rondo_status status = rondo_shm_open(&link->out_memory, &record.inbox);
+        status = status == RONDO_SUCCESS ? rondo_shm_open(&link->door_memory, &record.door) : status;
+        if (status != RONDO_SUCCESS) {
+            return rondo_fail_aloud(status);
+        }
+        link->out = (struct inbox *)(void *)link->out_memory.base;
+        if (link->out_memory.size < sizeof(struct inbox) + conn->core->message_bytes ||
+            link->out->magic != INBOX_MAGIC || link->door_memory.size < sizeof(*link->door)) {
+            link->out = NULL;
+            return rondo_fail(RONDO_REMOTE_ERROR, "rank %d on %s: the inbox for tensors of %s is none",
+                              conn->core->rank, rondo_log_host(),
+                              rondo_tensor_who(conn->core, conn->peer, who));
+        }
+        link->door = (struct rondo_tensor_door *)(void *)link->door_memory.base;
+        link->pid = record.pid;
+        link->reads = find_reads(conn, &record);
+        __atomic_store_n(&link->in->reads, link->reads, __ATOMIC_RELEASE);
+        rondo_tensor_door_ring(link->door);
+    }
+    /* The other end must know how this one reads before it writes. */
+    return __atomic_load_n(&link->out->reads, __ATOMIC_ACQUIRE) != 0 ? RONDO_SUCCESS : RONDO_IN_PROGRESS;
+}
+
+static void shm_close_end(struct rondo_tensor_conn *conn)
+{
+    struct link *link = conn->link;
+    if (link == NULL) {
+        return;
+    }
+    for (int i = 0; i < link->nmapped; i++) {
+        rondo_segment_put(link->mapped[i].id);
+    }
+    rondo_shm_close(&link->in_memory);
+    rondo_shm_close(&link->out_memory);
+    rondo_shm_close(&link->door_memory);
+    rondo_free(link->message);
+    rondo_free(link);
+    conn->link = NULL;
+}
+
+/* ---- out ---- */
+
+/* @return the next entry of the other end's ring; NULL: it is full. */
+static struct entry *entry_next(struct link *link)
+{
+    return link->written - link->completed < RING ? &link->out->ring[link->written % RING] : NULL;
+}
+
+/* Publish the entry. The other end is awake while its ring is not empty. */
+static void entry_publish(struct link *link, struct rondo_tensor_response *response)
+{
+    int was_empty = __atomic_load_n(&link->out->head, __ATOMIC_SEQ_CST) == link->written;
+    link->sending[link->written % RING] = response;
+    link->written++;
+    __atomic_store_n(&link->out->tail, link->written, __ATOMIC_SEQ_CST);
+    if (was_empty || __atomic_load_n(&link->out->head, __ATOMIC_SEQ_CST) + 1 >= link->written) {
+        rondo_tensor_door_ring(link->door);
+    }
+}
+
+static uint8_t *shm_buffer(struct rondo_tensor_conn *conn)
+{
+    return ((struct link *)conn->link)->out->message;
+}
+
+static rondo_status write_word(struct rondo_tensor_conn *conn, uint32_t imm, size_t bytes)
+{
+    struct link *link = conn->link;
+    struct entry *entry = entry_next(link);
+    if (entry == NULL) {
+        return RONDO_IN_PROGRESS;
+    }
+    *entry = (struct entry){ .imm = imm, .bytes = bytes };
+    entry_publish(link, NULL);
+    return RONDO_SUCCESS;
+}
+
+static rondo_status shm_write(struct rondo_tensor_conn *conn, size_t bytes)
+{
+    RONDO_TRY(write_word(conn, RONDO_TENSOR_IMM_MESSAGE, bytes));
+    rondo_tensor_written(conn); /* it was encoded in its place */
+    return RONDO_SUCCESS;
+}
+
+static rondo_status shm_ack(struct rondo_tensor_conn *conn)
+{
+    return write_word(conn, RONDO_TENSOR_IMM_ACK, 0);
+}
+
+/* Describe a segment to the other end. @return 0: it cannot be described. */
+static int note_segment(struct rondo_tensor_conn *conn, uint64_t segment)
+{
+    struct link *link = conn->link;
+    struct rondo_segment_note note;
+    for (int i = 0; i < NOTES; i++) {
+        if (link->noted[i] == segment) {
+            return 1;
+        }
+    }
+    if (rondo_segment_note(segment, conn->core->ctx->wiring.net.shm_mode == RONDO_SHM_MODE_SOCKET, &note) !=
+        RONDO_SUCCESS) {
+        return 0;
+    }
+    link->out->note[link->nnoted % NOTES] = note;
+    link->noted[link->nnoted++ % NOTES] = segment;
+    return 1;
+}
+
+static rondo_status shm_content(struct rondo_tensor_conn *conn, struct rondo_tensor_response *response)
+{
+    struct link *link = conn->link;
+    struct entry *entry = entry_next(link);
+    struct rondo_tensor_content content;
+    struct rondo_region region = { 0 };
+    if (entry == NULL) {
+        return RONDO_IN_PROGRESS;
+    }
+    uint32_t reads = __atomic_load_n(&link->out->reads, __ATOMIC_RELAXED);
+    rondo_tensor_content_of(response, &content);
+    if (reads != READS_PROCESS && content.bytes > 0) {
+        int in_heap = rondo_region_find(response->data, content.bytes, &region) && region.segment != 0 &&
+                      note_segment(conn, region.segment);
+        if (!in_heap && reads == READS_HEAP) {
+            RONDO_TRY(rondo_tensor_stage(response));
+            in_heap = rondo_region_find(response->data, content.bytes, &region) && region.segment != 0 &&
+                      note_segment(conn, region.segment);
+        }
+        region.segment = in_heap ? region.segment : 0;
+    }
+    *entry = (struct entry){ .imm = content.index,
+                             .epoch = content.epoch,
+                             .flags = content.flags,
+                             .bytes = content.bytes,
+                             .step = content.step,
+                             .checksum = content.checksum,
+                             .address = (uintptr_t)response->data,
+                             .segment = region.segment };
+    entry_publish(link, response);
+    return RONDO_SUCCESS;
+}
+
+/* ---- in ---- */
+
+struct batch {
+    int n;
+    size_t bytes; /* of all */
+    struct rondo_tensor_content content[BATCH];
+    void *place[BATCH];
+    const uint8_t *from[BATCH]; /* here; NULL: the kernel copies */
+    struct iovec local[BATCH], remote[BATCH];
+    rondo_status status[BATCH];
+};
+
+/* Map a segment of the other end. @return NULL: it cannot be mapped. */
+static const struct segment *segment_of(struct link *link, uint64_t id)
+{
+    struct rondo_segment_note note;
+    struct segment *segment;
+    int at = 0;
+    for (int i = 0; i < link->nmapped; i++) {
+        if (link->mapped[i].id == id) {
+            return &link->mapped[i];
+        }
+    }
+    while (at < NOTES && link->in->note[at].id != id) {
+        at++;
+    }
+    if (at == NOTES) {
+        return NULL;
+    }
+    note = link->in->note[at];
+    for (int i = link->nmapped - 1; i >= 0 && link->nmapped == NOTES; i--) { /* make room */
+        if (i == 0 || !rondo_segment_alive(link->mapped[i].id)) {
+            rondo_segment_put(link->mapped[i].id);
+            link->mapped[i] = link->mapped[--link->nmapped];
+        }
+    }
+    segment = &link->mapped[link->nmapped];
+    if (rondo_segment_get(&note, &segment->base, &segment->bytes) != RONDO_SUCCESS) {
+        return NULL;
+    }
+    segment->id = id;
+    segment->owner_base = note.base;
+    link->nmapped++;
+    return segment;
+}
+
+/* Where an entry's content can be read by this process; NULL: the kernel must copy it. */
+static const uint8_t *source_of(struct link *link, const struct entry *entry)
+{
+    const struct segment *segment;
+    if (link->reads == READS_PROCESS) {
+        return (const uint8_t *)(uintptr_t)entry->address;
+    }
+    segment = entry->segment != 0 ? segment_of(link, entry->segment) : NULL;
+    uint64_t offset = segment != NULL ? entry->address - segment->owner_base : 0;
+    return segment != NULL && offset <= segment->bytes && entry->bytes <= segment->bytes - offset
+               ? segment->base + offset
+               : NULL;
+}
+
+static rondo_status batch_add(struct rondo_tensor_conn *conn, struct batch *batch, const struct entry *entry)
+{
+    struct link *link = conn->link;
+    int i = batch->n;
+    batch->content[i] = (struct rondo_tensor_content){ .index = entry->imm,
+                                                       .epoch = entry->epoch,
+                                                       .flags = entry->flags,
+                                                       .bytes = entry->bytes,
+                                                       .step = entry->step,
+                                                       .checksum = entry->checksum };
+    RONDO_TRY(rondo_tensor_place(conn, &batch->content[i], &batch->place[i]));
+    batch->n++;
+    batch->status[i] = RONDO_SUCCESS;
+    batch->from[i] = NULL;
+    batch->local[i].iov_len = batch->remote[i].iov_len = 0;
+    if (batch->place[i] != NULL && entry->bytes > 0) {
+        batch->from[i] = source_of(link, entry);
+        batch->bytes += entry->bytes;
+        if (batch->from[i] == NULL) {
+            batch->local[i] = (struct iovec){ batch->place[i], entry->bytes };
+            batch->remote[i] = (struct iovec){ (void *)(uintptr_t)entry->address, entry->bytes };
+        }
+    }
+    return RONDO_SUCCESS;
+}
+
+/* The kernel copies at most 2 GiB a call, and stops at what it cannot read. */
+static rondo_status copy_one(const struct link *link, struct iovec local, struct iovec remote)
+{
+    while (local.iov_len > 0) {
+        ssize_t n = process_vm_readv(link->pid, &local, 1, &remote, 1, 0);
+        if (n <= 0) {
+            return rondo_fail_quiet(RONDO_REMOTE_ERROR, "its memory in process %d cannot be read: %s",
+                                    link->pid, n < 0 ? strerror(errno) : "nothing was copied");
+        }
+        local.iov_base = (uint8_t *)local.iov_base + n;
+        remote.iov_base = (uint8_t *)remote.iov_base + n;
+        local.iov_len -= (size_t)n;
+        remote.iov_len -= (size_t)n;
+    }
+    return RONDO_SUCCESS;
+}
+
+/* May run without the lock. */
+static void batch_copy(const struct link *link, struct batch *batch)
+{
+    struct iovec local[BATCH], remote[BATCH];
+    size_t bytes = 0;
+    unsigned n = 0;
+    for (int i = 0; i < batch->n; i++) {
+        if (batch->from[i] != NULL) {
+            memcpy(batch->place[i], batch->from[i], batch->content[i].bytes);
+        } else if (batch->local[i].iov_len > 0) {
+            local[n] = batch->local[i];
+            remote[n++] = batch->remote[i];
+            bytes += batch->local[i].iov_len;
+        }
+    }
+    if (n == 0 || (n > 1 && process_vm_readv(link->pid, local, n, remote, n, 0) == (ssize_t)bytes)) {
+        return;
+    }
+    for (int i = 0; i < batch->n; i++) { /* one by one: each has its own error */
+        if (batch->local[i].iov_len > 0) {
+            batch->status[i] = copy_one(link, batch->local[i], batch->remote[i]);
+        }
+    }
+}
+
+static rondo_status batch_move(struct rondo_tensor_conn *conn, struct batch *batch)
+{
+    struct link *link = conn->link;
+    int tells = 0;
+    if (batch->bytes >= APART) {
+        pthread_mutex_unlock(&conn->core->lock);
+        batch_copy(link, batch);
+        pthread_mutex_lock(&conn->core->lock);
+    } else {
+        batch_copy(link, batch);
+    }
+    for (int i = 0; i < batch->n; i++) {
+        if (batch->place[i] != NULL) {
+            rondo_tensor_landed(conn, &batch->content[i], batch->status[i]);
+        }
+        tells |= batch->content[i].flags & RONDO_TENSOR_CONTENT_TELL;
+    }
+    __atomic_store_n(&link->in->head, link->taken, __ATOMIC_SEQ_CST);
+    if (tells) {
+        rondo_tensor_door_ring(link->door);
+    }
+    batch->n = 0;
+    batch->bytes = 0;
+    return RONDO_SUCCESS;
+}
+
+static rondo_status take_message(struct rondo_tensor_conn *conn, size_t bytes)
+{
+    struct link *link = conn->link;
+    char who[96];
+    if (bytes > conn->core->message_bytes) {
+        return rondo_fail(RONDO_REMOTE_ERROR,
+                          "rank %d on %s got a message of %zu bytes about tensors from %s", conn->core->rank,
+                          rondo_log_host(), bytes, rondo_tensor_who(conn->core, conn->peer, who));
+    }
+    memcpy(link->message, link->in->message, bytes);
+    __atomic_store_n(&link->in->head, link->taken, __ATOMIC_SEQ_CST);
+    return rondo_tensor_message_came(conn, link->message, bytes);
+}
+
+static rondo_status take_entry(struct rondo_tensor_conn *conn, struct batch *batch, const struct entry *entry)
+{
+    struct link *link = conn->link;
+    if (entry->imm <= RONDO_TENSOR_LAST_INDEX) {
+        return batch_add(conn, batch, entry);
+    }
+    RONDO_TRY(batch_move(conn, batch)); /* in order */
+    if (conn->closing) {
+        return RONDO_SUCCESS;
+    }
+    if (entry->imm == RONDO_TENSOR_IMM_MESSAGE) {
+        return take_message(conn, entry->bytes);
+    }
+    __atomic_store_n(&link->in->head, link->taken, __ATOMIC_SEQ_CST);
+    return rondo_tensor_ack_came(conn);
+}
+
+/* What the other end has taken is sent. */
+static rondo_status complete(struct rondo_tensor_conn *conn, int *moved)
+{
+    struct link *link = conn->link;
+    uint64_t head = __atomic_load_n(&link->out->head, __ATOMIC_SEQ_CST);
+    char who[96];
+    if (head > link->written || head < link->completed) {
+        return rondo_fail(RONDO_REMOTE_ERROR, "rank %d on %s: %s has taken %llu of %llu writes about tensors",
+                          conn->core->rank, rondo_log_host(), rondo_tensor_who(conn->core, conn->peer, who),
+                          (unsigned long long)head, (unsigned long long)link->written);
+    }
+    for (; link->completed < head; link->completed++) {
+        struct rondo_tensor_response *response = link->sending[link->completed % RING];
+        link->sending[link->completed % RING] = NULL;
+        *moved = 1;
+        if (response != NULL) {
+            rondo_tensor_sent(response);
+        }
+    }
+    return RONDO_SUCCESS;
+}
+
+static rondo_status shm_progress(struct rondo_tensor_conn *conn, int *moved)
+{
+    struct link *link = conn->link;
+    uint64_t tail = __atomic_load_n(&link->in->tail, __ATOMIC_SEQ_CST);
+    struct batch batch;
+    RONDO_TRY(complete(conn, moved));
+    batch.n = 0;
+    batch.bytes = 0;
+    if (tail - link->taken > RING) {
+        char who[96];
+        return rondo_fail(RONDO_REMOTE_ERROR,
+                          "rank %d on %s: %s has filled its ring of writes beyond its end", conn->core->rank,
+                          rondo_log_host(), rondo_tensor_who(conn->core, conn->peer, who));
+    }
+    while (link->taken < tail && !conn->closing) {
+        struct entry entry = link->in->ring[link->taken % RING];
+        link->taken++;
+        *moved = 1;
+        rondo_status status = take_entry(conn, &batch, &entry);
+        if (status != RONDO_SUCCESS) {
+            (void)batch_move(conn, &batch); /* those before it have come */
+            return status;
+        }
+        if (batch.n == BATCH || batch.bytes >= APART) {
+            RONDO_TRY(batch_move(conn, &batch));
+        }
+    }
+    return batch.n > 0 ? batch_move(conn, &batch) : RONDO_SUCCESS;
+}
+
+const struct rondo_tensor_wire rondo_tensor_wire_shm = { .name = "shared memory",
+                                                         .delivers = 1,
+                                                         .open = shm_open_end,
+                                                         .connect = shm_connect,
+                                                         .buffer = shm_buffer,
+                                                         .write = shm_write,
+                                                         .ack = shm_ack,
+                                                         .content = shm_content,
+                                                         .progress = shm_progress,
+                                                         .close = shm_close_end };
