@@ -1,0 +1,313 @@
+/* Events become records (trace.h). */
+#include "prof/trace/trace.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+
+struct trace_settings trace_settings;
+
+static uint64_t now_on(clockid_t clock)
+{
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* ---- settings ---- */
+
+static const char *setting(const char *name, const char *otherwise)
+{
+    const char *text = getenv(name);
+    return text != NULL && text[0] != '\0' ? text : otherwise;
+}
+
+static int has_word(const char *list, const char *word)
+{
+    size_t n = strlen(word);
+    for (const char *at = list; at != NULL; at = strchr(at, ',')) {
+        at += *at == ',';
+        if (strncasecmp(at, word, n) == 0 && (at[n] == ',' || at[n] == '\0')) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static void read_settings(void)
+{
+    const char *level = setting("RONDO_TRACE_LEVEL", "channels"),
+               *summary = setting("RONDO_TRACE_SUMMARY", "text");
+    trace_settings.level = strcasecmp(level, "calls") == 0   ? TRACE_CALLS
+                           : strcasecmp(level, "steps") == 0 ? TRACE_STEPS
+                                                             : TRACE_CHANNELS;
+    trace_settings.max = strtoull(setting("RONDO_TRACE_MAX", "1000000"), NULL, 10);
+    snprintf(trace_settings.prefix, sizeof trace_settings.prefix, "%s",
+             setting("RONDO_TRACE_FILE", "rondo-trace"));
+    trace_settings.text = has_word(summary, "text");
+    trace_settings.json = has_word(summary, "json");
+    trace_settings.prometheus = has_word(summary, "prometheus");
+}
+
+static int mask_of(enum trace_level level)
+{
+    int mask = RONDO_PROF_GROUP | RONDO_PROF_COLL | RONDO_PROF_P2P;
+    mask |= level >= TRACE_CHANNELS ? RONDO_PROF_KERNEL_CH : 0;
+    mask |= level >= TRACE_STEPS ? RONDO_PROF_PROXY_OP | RONDO_PROF_PROXY_STEP : 0;
+    return mask;
+}
+
+/* ---- contexts ---- */
+
+static int begin(void **context, int *mask, const char *name, uint64_t hash, int nnodes, int nranks, int rank)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    struct trace_context *c = calloc(1, sizeof *c);
+    pthread_once(&once, read_settings);
+    if (c == NULL) {
+        return 2; /* a system error: the library goes on without this plugin */
+    }
+    pthread_mutex_init(&c->lock, NULL);
+    c->hash = hash;
+    c->nnodes = nnodes;
+    c->nranks = nranks;
+    c->rank = rank;
+    snprintf(c->name, sizeof c->name, "%s", name != NULL ? name : "");
+    c->begun_monotonic = now_on(CLOCK_MONOTONIC);
+    c->begun_real = now_on(CLOCK_REALTIME);
+    *context = c;
+    *mask = mask_of(trace_settings.level);
+    return 0;
+}
+
+static int init_v4(void **context, int *mask, const char *name, uint64_t hash, int nnodes, int nranks,
+                   int rank, rondo_prof_log_fn log)
+{
+    (void)log;
+    return begin(context, mask, name, hash, nnodes, nranks, rank);
+}
+
+static int init_v5(void **context, uint64_t hash, int *mask, const char *name, int nnodes, int nranks,
+                   int rank, rondo_prof_log_fn log)
+{
+    (void)log;
+    return begin(context, mask, name, hash, nnodes, nranks, rank);
+}
+
+static int finalize(void *context)
+{
+    struct trace_context *c = context;
+    trace_write(c);
+    while (c->first != NULL) {
+        struct trace_chunk *chunk = c->first;
+        c->first = chunk->next;
+        free(chunk);
+    }
+    pthread_mutex_destroy(&c->lock);
+    free(c);
+    return 0;
+}
+
+/* ---- records ---- */
+
+static struct trace_record *take(struct trace_context *c)
+{
+    struct trace_record *r = NULL;
+    pthread_mutex_lock(&c->lock);
+    if (c->nrecords < trace_settings.max && (c->last == NULL || c->last->n == TRACE_CHUNK)) {
+        struct trace_chunk *chunk = malloc(sizeof *chunk);
+        if (chunk != NULL) {
+            chunk->next = NULL;
+            chunk->n = 0;
+            *(c->last != NULL ? &c->last->next : &c->first) = chunk;
+            c->last = chunk;
+        }
+    }
+    if (c->nrecords < trace_settings.max && c->last != NULL && c->last->n < TRACE_CHUNK) {
+        r = &c->last->record[c->last->n++];
+        c->nrecords++;
+    } else {
+        c->lost++;
+    }
+    pthread_mutex_unlock(&c->lock);
+    return r;
+}
+
+/* Bytes of an element, by the names that NCCL and Rondo give to types. */
+static size_t size_of_type(const char *type)
+{
+    static const struct {
+        const char *name;
+        size_t bytes;
+    } others[] = { { "i16", 2 },         { "u16", 2 },      { "b8", 1 },      { "b16", 2 },
+                   { "b32", 4 },         { "b64", 8 },      { "ld", 16 },     { "cf32", 8 },
+                   { "cf64", 16 },       { "cld", 32 },     { "int_int", 8 }, { "float_int", 8 },
+                   { "float_float", 8 }, { "short_int", 8 } };
+    size_t n = strlen(type);
+    if (strncmp(type, "nccl", 4) != 0) {
+        for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+            if (strcmp(type, others[i].name) == 0) {
+                return others[i].bytes;
+            }
+        }
+        return 16; /* the other pairs */
+    }
+    return n > 2 && strcmp(type + n - 2, "64") == 0   ? 8
+           : n > 2 && strcmp(type + n - 2, "32") == 0 ? 4
+           : n > 2 && strcmp(type + n - 2, "16") == 0 ? 2
+                                                      : 1;
+}
+
+/* As nccl-tests counts them: where each rank has a block, all blocks. */
+static uint64_t bytes_of(const struct trace_context *c, const char *func, const char *type, uint64_t count)
+{
+    int blocks = strcmp(func, "AllGather") == 0 || strcmp(func, "ReduceScatter") == 0 ||
+                 strcmp(func, "AlltoAll") == 0 || strcmp(func, "Gather") == 0 || strcmp(func, "Scatter") == 0;
+    return count * size_of_type(type) * (uint64_t)(blocks ? c->nranks : 1);
+}
+
+static void fill_coll(struct trace_record *r, const struct rondo_prof_descr_v4 *d)
+{
+    r->call.what = (struct trace_what){ .func = d->coll.func,
+                                        .datatype = d->coll.datatype,
+                                        .algo = d->coll.algo,
+                                        .proto = d->coll.proto,
+                                        .bytes = bytes_of(r->context, d->coll.func, d->coll.datatype,
+                                                          d->coll.count) };
+    r->peer = d->coll.root;
+    r->call.seq = d->coll.seq;
+    r->call.count = d->coll.count;
+    r->call.nchannels = d->coll.nchannels;
+}
+
+static void fill_p2p(struct trace_record *r, const struct rondo_prof_descr_v4 *d)
+{
+    r->call.what = (struct trace_what){ .func = d->p2p.func,
+                                        .datatype = d->p2p.datatype,
+                                        .algo = "P2P",
+                                        .proto = "",
+                                        .bytes = bytes_of(r->context, d->p2p.func, d->p2p.datatype,
+                                                          d->p2p.count) };
+    r->peer = d->p2p.peer;
+    r->call.count = d->p2p.count;
+    r->call.nchannels = d->p2p.nchannels;
+}
+
+static int start(void *context, void **handle, const struct rondo_prof_descr_v4 *d, uint32_t type)
+{
+    struct trace_record *r;
+    *handle = NULL;
+    if (!((int)type & (RONDO_PROF_COLL | RONDO_PROF_P2P | RONDO_PROF_KERNEL_CH | RONDO_PROF_PROXY_OP |
+                       RONDO_PROF_PROXY_STEP)) ||
+        (r = take(context)) == NULL) {
+        return 0;
+    }
+    memset(r, 0, sizeof *r);
+    r->context = context;
+    r->type = type;
+    switch (type) {
+    case RONDO_PROF_COLL: fill_coll(r, d); break;
+    case RONDO_PROF_P2P: fill_p2p(r, d); break;
+    case RONDO_PROF_KERNEL_CH:
+        r->parent = d->parent;
+        r->channel = d->kernel_ch.channel;
+        break;
+    case RONDO_PROF_PROXY_OP:
+        r->parent = d->parent;
+        r->channel = d->proxy_op.channel;
+        r->peer = d->proxy_op.peer;
+        r->op.nsteps = d->proxy_op.nsteps;
+        r->op.is_send = d->proxy_op.is_send;
+        break;
+    default:
+        r->parent = d->parent;
+        r->step.step = d->proxy_step.step;
+        break;
+    }
+    r->start = now_on(CLOCK_MONOTONIC);
+    *handle = r;
+    return 0;
+}
+
+static int start_v4(void *context, void **handle, void *descr)
+{
+    const struct rondo_prof_descr_v4 *d = descr;
+    return start(context, handle, d, d->type_v4);
+}
+
+static int start_v5(void *context, void **handle, void *descr)
+{
+    const struct rondo_prof_descr_v4 *d = descr;
+    return start(context, handle, d, (uint32_t)d->type);
+}
+
+static int is_call(const struct trace_record *r)
+{
+    return r->type == RONDO_PROF_COLL || r->type == RONDO_PROF_P2P;
+}
+
+static int stop(void *handle)
+{
+    struct trace_record *r = handle, *up = r->parent;
+    r->stop = now_on(CLOCK_MONOTONIC);
+    if (r->type == RONDO_PROF_PROXY_STEP && up != NULL) {
+        up->op.bytes += r->step.bytes;
+    }
+    if ((r->type == RONDO_PROF_KERNEL_CH || r->type == RONDO_PROF_PROXY_OP) && up != NULL) {
+        up->call.last = up->call.last < r->stop ? r->stop : up->call.last;
+    }
+    return 0;
+}
+
+static int state(void *handle, int state, void *arguments)
+{
+    struct trace_record *r = handle;
+    const union rondo_prof_args_v4 *args = arguments;
+    if (r->type != RONDO_PROF_PROXY_STEP) {
+        return 0;
+    }
+    if (state == RONDO_PROF_STEP_SEND_PEER_WAIT || state == RONDO_PROF_STEP_RECV_FLUSH_WAIT) {
+        r->step.waited = now_on(CLOCK_MONOTONIC);
+    } else if (state == RONDO_PROF_STEP_SEND_WAIT || state == RONDO_PROF_STEP_RECV_GPU_WAIT) {
+        r->step.moved = now_on(CLOCK_MONOTONIC);
+    }
+    if ((state == RONDO_PROF_STEP_SEND_WAIT || state == RONDO_PROF_STEP_RECV_FLUSH_WAIT) && args != NULL) {
+        r->step.bytes = args->proxy_step.bytes;
+    }
+    return 0;
+}
+
+/* Calls are counted once all is known: with NCCL, a call's events go on after its own stop. */
+static void count_calls(struct trace_context *c)
+{
+    for (struct trace_chunk *chunk = c->first; chunk != NULL; chunk = chunk->next) {
+        for (int i = 0; i < chunk->n; i++) {
+            struct trace_record *r = &chunk->record[i];
+            if (is_call(r) && r->stop != 0) {
+                r->stop = r->stop < r->call.last ? r->call.last : r->stop;
+                trace_summary_add(c, &r->call.what, r->stop - r->start);
+            }
+        }
+    }
+}
+
+static int finish(void *context)
+{
+    count_calls(context);
+    return finalize(context);
+}
+
+#define TABLE(version, begin_fn, start_fn)                                                           \
+    __attribute__((                                                                                  \
+        visibility("default"))) extern const struct rondo_prof_plugin_table ncclProfiler_v##version; \
+    const struct rondo_prof_plugin_table ncclProfiler_v##version = { .name = "rondo",                \
+                                                                     .init = begin_fn,               \
+                                                                     .start = start_fn,              \
+                                                                     .stop = stop,                   \
+                                                                     .state = state,                 \
+                                                                     .finalize = finish }
+TABLE(4, { .v4 = init_v4 }, start_v4);
+TABLE(5, { .v5 = init_v5 }, start_v5);
+TABLE(6, { .v5 = init_v5 }, start_v5);
+TABLE(7, { .v5 = init_v5 }, start_v5);
