@@ -330,14 +330,22 @@ PKG_CHECK_MODULES([$1], [$3],
     [AC_MSG_ERROR([pkg-config does not find $3, needed for: $5 (run scripts/install-deps; Debian: $4)])])
 ])
 
-AC_DEFUN([RONDO_SUMMARY], [
+dnl The lines of the summary, as a C string for rondo-info --build. Call it after all notes.
+AC_DEFUN([RONDO_SUMMARY_LINES], [
 AS_IF([test "x$enable_devel" = xyes], [rondo_mode="devel (all warnings are errors)"], [rondo_mode="release"])
+rondo_summary="  m4_format([%-12s], [libraries]) into $rondo_libdir
+  m4_format([%-12s], [compiler]) $CC $CFLAGS
+  m4_format([%-12s], [mode]) $rondo_mode, sanitizers: $enable_sanitizers
+$rondo_notes"
+RONDO_BUILD_TEXT=$(AS_ECHO(["$rondo_summary  m4_format([%-12s], [configure]) $ac_configure_args"]) |
+    $SED -e 's/@<:@\\"@:>@/\\&/g' -e 's/.*/"&\\n"/' | tr '\n' ' ')
+AC_SUBST([RONDO_BUILD_TEXT])
+])
+
+AC_DEFUN([RONDO_SUMMARY], [
 cat <<_RONDO_EOF
 
 Rondo $PACKAGE_VERSION
-  m4_format([%-12s], [libraries]) into $rondo_libdir
-  m4_format([%-12s], [compiler]) $CC $CFLAGS
-  m4_format([%-12s], [mode]) $rondo_mode, sanitizers: $enable_sanitizers
-$rondo_notes
+$rondo_summary
 _RONDO_EOF
 ])

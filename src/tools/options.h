@@ -3,7 +3,7 @@
 #ifndef RONDO_TOOLS_OPTIONS_H
 #define RONDO_TOOLS_OPTIONS_H
 
-enum { TOOL_FAILED = 1, TOOL_USAGE = 2, TOOL_MAX_OPTIONS = 48 };
+enum { TOOL_FAILED = 1, TOOL_USAGE = 2, TOOL_MAX_OPTIONS = 48, TOOL_MAX_WORDS = 256 };
 
 struct tool_option {
     const char *name; /* "--file", or with a letter "-b, --minbytes" */
@@ -19,7 +19,7 @@ struct tool_options {
     const char *outro; /* printed after the options */
     const struct tool_option *option;
     int n;
-    int most_words;    /* arguments that belong to no option; 2 at the most */
+    int most_words;    /* arguments that belong to no option; TOOL_MAX_WORDS at the most */
     int help, version; /* indices of the options --help and --version; version -1: the program has none */
     int last_wins;     /* an option given again replaces the first, as with getopt(3); 0: it is an error */
 };
@@ -27,7 +27,7 @@ struct tool_options {
 /* The options on the command line and their arguments; NULL where an argument was left out. */
 struct tool_given {
     int given[TOOL_MAX_OPTIONS], nwords;
-    const char *value[TOOL_MAX_OPTIONS][2], *word[2];
+    const char *value[TOOL_MAX_OPTIONS][2], *word[TOOL_MAX_WORDS];
 };
 
 /** A table of tool_option from rows X(ctx, NAME, name, arguments, least, most, group, help). */

@@ -30,6 +30,19 @@ static rondo_status graphs_find(struct report *report, const struct report_reque
     return RONDO_SUCCESS;
 }
 
+/* The ranks of a machine without GPUs: one on each core. NULL: as rondo_topo_ranks chooses, because the machine
+ * has GPUs or lists no cores. */
+static const char *default_ranks(const struct rondo_machine *machine, char text[32])
+{
+    int n = 0;
+    if (rondo_machine_count(machine, RONDO_ITEM_GPU) > 0) return NULL;
+    for (int32_t i = 0; i < machine->nitems; i++) {
+        if (machine->item[i].kind == RONDO_ITEM_CPU) n += rondo_cores_count(&machine->item[i].cpu.cores);
+    }
+    snprintf(text, 32, "n%d", n < RONDO_TOPO_MAX_LOCAL ? n : RONDO_TOPO_MAX_LOCAL);
+    return n > 0 ? text : NULL;
+}
+
 rondo_status report_compute(struct report *report, const struct report_request *request)
 {
     struct rondo_topo_options options = RONDO_TOPO_OPTIONS_DEFAULT;
@@ -38,7 +51,9 @@ rondo_status report_compute(struct report *report, const struct report_request *
     rondo_status status = RONDO_SUCCESS;
     RONDO_TRY(rondo_node_options(&options));
     options.nnodes = request->nodes;
-    RONDO_TRY(rondo_topo_ranks(&report->machine, request->ranks, &ranks, &n));
+    char all[32];
+    const char *list = request->ranks ? request->ranks : default_ranks(&report->machine, all);
+    RONDO_TRY(rondo_topo_ranks(&report->machine, list, &ranks, &n));
     RONDO_TRY_GOTO(rondo_topo_create(&report->topo, &report->machine, ranks, n, &options), out);
     status = graphs_find(report, request);
 out:

@@ -8,7 +8,7 @@
 enum { REPORT_MAX_NODES = 65536 };
 
 struct report_request {
-    const char *ranks;      /* list for rondo_topo_ranks; NULL: all GPUs */
+    const char *ranks;      /* list for rondo_topo_ranks; NULL: all GPUs, or one on each core */
     const char *graph_file; /* NULL: search for channels */
     int nodes;              /* number of nodes of the job */
     int graph;              /* show only this graph; -1: all */

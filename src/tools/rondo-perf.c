@@ -13,24 +13,38 @@ static const char suffix[] = "_perf";
 /* A benchmark that is always there. */
 static const char first[] = "all_reduce_perf";
 
-static const char usage[] =
-    "usage: mpirun -n RANKS rondo-perf [--mpi MPI] BENCHMARK [OPTION]...\n"
-    "       rondo-perf --list\n"
-    "\n"
-    "Measure a collective and check its results, in the manner of nccl-tests. 'rondo-perf BENCHMARK --help'\n"
-    "shows the options, which are nccl-tests'.\n"
-    "\n"
-    "  --mpi MPI   openmpi or mpich, where both are installed (default: the one whose launcher started "
-    "this)\n"
-    "  --list      list the benchmarks and exit\n"
-    "  -h, --help  show this help and exit\n"
-    "\n"
-    "Exit status: the benchmark's (0 success, 3 library error, 4 timeout, 6 wrong option, 7 wrong results),\n"
-    "1 if it cannot be run, 2 for wrong usage\n"
-    "\n"
-    "Examples:\n"
-    "  mpirun -n 4 rondo-perf all_reduce -b 8 -e 64M -f 2\n"
-    "  mpirun -n 2 rondo-perf all_gather --vs mpi\n";
+/* X(ctx, NAME, "--option", arguments, least, most, "group", "help") */
+#define PERF_OPTION_TABLE(X, ctx)                                                         \
+    X(ctx, MPI, "--mpi", "openmpi|mpich", 1, 1, "Options before the benchmark",           \
+      "the MPI, where both are installed (default: the one whose launcher started this)") \
+    X(ctx, LIST, "--list", "", 0, 0, "", "list the benchmarks and exit")                  \
+    X(ctx, HELP, "-h, --help", "", 0, 0, "", "show this help and exit")                   \
+    X(ctx, VERSION, "--version", "", 0, 0, "", "show the library's version and exit")
+
+#define PERF_OPTION_ID(ctx, NAME, ...) PERF_##NAME,
+enum perf_option { PERF_OPTION_TABLE(PERF_OPTION_ID, ) PERF_NUM_OPTIONS };
+#undef PERF_OPTION_ID
+static const struct tool_option table[] = { PERF_OPTION_TABLE(TOOL_OPTION_ROW, ) };
+
+static const struct tool_options options = {
+    .program = program,
+    .usage = "[OPTION]... BENCHMARK [OPTION OF THE BENCHMARK]...\n"
+             "\n"
+             "Measure a collective and check its results, in the manner of nccl-tests. Start it with mpirun "
+             "or srun.\n"
+             "'rondo-perf BENCHMARK --help' shows the benchmark's options, which are nccl-tests'.",
+    .outro = "Exit status:\n"
+             "  the benchmark's (0 success, 3 library error, 4 timeout, 6 wrong option, 7 wrong results),\n"
+             "  1 if it cannot be run, 2 for wrong usage\n"
+             "\n"
+             "Examples:\n"
+             "  mpirun -n 4 rondo-perf all_reduce -b 8 -e 64M -f 2\n"
+             "  mpirun -n 2 rondo-perf all_gather -b 8 -e 1M -f 4 --vs mpi\n",
+    .option = table,
+    .n = PERF_NUM_OPTIONS,
+    .help = PERF_HELP,
+    .version = PERF_VERSION,
+};
 
 /* The length of a benchmark's name without its suffix, or 0. */
 static int bare(const char *name)
@@ -66,27 +80,33 @@ static int wrong(const char *what, const char *text)
     return TOOL_USAGE;
 }
 
+/* The options of rondo-perf end where the benchmark's name stands. */
+static int own_arguments(int argc, char **argv)
+{
+    int at = 1;
+    while (at < argc && argv[at][0] == '-') {
+        at += 1 + (strcmp(argv[at], "--mpi") == 0);
+    }
+    return at < argc ? at : argc;
+}
+
 int main(int argc, char **argv)
 {
-    const char *mpi = NULL;
+    int at = own_arguments(argc, argv), code;
+    struct tool_given given;
     char name[64], title[80];
-    int at = 1;
-    if (at + 1 < argc && strcmp(argv[at], "--mpi") == 0) {
-        mpi = argv[at + 1];
-        at += 2;
+    code = tool_options_begin(&options, &given, at, argv);
+    if (code >= 0) {
+        return code;
+    }
+    const char *mpi = given.value[PERF_MPI][0];
+    if (given.given[PERF_LIST]) {
+        return list(mpi);
     }
     if (at == argc) {
         return wrong("expected a benchmark, such as all_reduce", "");
     }
-    if (strcmp(argv[at], "-h") == 0 || strcmp(argv[at], "--help") == 0) {
-        fputs(usage, stdout);
-        return 0;
-    }
-    if (strcmp(argv[at], "--list") == 0) {
-        return list(mpi);
-    }
-    if (argv[at][0] == '-' || strchr(argv[at], '/') != NULL ||
-        strlen(argv[at]) + sizeof suffix > sizeof name) {
+    if (strchr(argv[at], '/') != NULL || strlen(argv[at]) + sizeof suffix > sizeof name) {
         return wrong("expected a benchmark, such as all_reduce, instead of", argv[at]);
     }
     snprintf(name, sizeof name, "%s%s", argv[at], bare(argv[at]) > 0 ? "" : suffix);

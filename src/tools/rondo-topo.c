@@ -24,12 +24,15 @@ static const char program[] = "rondo-topo";
       "read the machine from FILE, NCCL's topology XML or hwloc's XML (default: RONDO_TOPO_FILE or "         \
       "NCCL_TOPO_FILE)")                                                                                     \
     X(ctx, RANKS, "--ranks", "LIST", 1, 1, "",                                                               \
-      "the ranks of a node: GPUs (\"0,2,5-7\"), or ranks in host memory (\"n4\": four); default: all GPUs")  \
+      "the ranks of a node: GPUs (\"0,2,5-7\"), or ranks in host memory (\"n4\": four); default: all GPUs, " \
+      "else "                                                                                                \
+      "one a core")                                                                                          \
     X(ctx, NODES, "--nodes", "N", 1, 1, "", "assume a job of N such nodes, and show the rings across them")  \
     X(ctx, GRAPH_FILE, "--graph-file", "FILE", 1, 1, "",                                                     \
       "read the channels from FILE (NCCL's graph XML) instead of searching for them")                        \
     X(ctx, GRAPH, "--graph", "ring|tree", 1, 1, "Output (default: the machine, its paths and its channels)", \
       "show only this graph")                                                                                \
+    X(ctx, MATRIX, "-m, --matrix", "", 0, 0, "", "show only the path matrix")                                \
     X(ctx, BANDWIDTH, "--bandwidth", "", 0, 0, "", "show GB/s in the path matrix")                           \
     X(ctx, ALL, "--all", "", 0, 0, "", "do not fold equal hosts, devices and channels")                      \
     X(ctx, WHY, "--why", "A B", 2, 2, "",                                                                    \
@@ -81,6 +84,7 @@ static const struct tool_options topo_options = {
              "Examples:\n"
              "  rondo-topo                           show this machine\n"
              "  rondo-topo --file dgx.xml --nodes 4  show the channels of a job on four such machines\n"
+             "  rondo-topo -m --bandwidth            the matrix of GB/s\n"
              "  rondo-topo --why GPU0 mlx5_3         explain one path\n"
              "  rondo-topo --html topo.html          draw an interactive page\n",
     .option = option_table,
@@ -321,6 +325,8 @@ static int outputs(const struct rondo_draw *draw, const struct report *report,
     if (code == 0 && given->given[TOPO_SIMULATE] && ++done) code = simulate_put(report, given);
     if (code == 0 && given->given[TOPO_EXPLAIN] && ++done)
         code = explain_put(report, request, value[TOPO_EXPLAIN]);
+    if (code == 0 && given->given[TOPO_MATRIX] && ++done)
+        code = rondo_draw_matrix(draw, report->topo) == RONDO_SUCCESS ? 0 : tool_fail(program, TOOL_FAILED);
     if (code == 0 && !done) code = text_put(draw, report, request);
     return code;
 }
@@ -330,7 +336,7 @@ static int only_xml(const struct tool_given *given)
 {
     return given->given[TOPO_DUMP_XML] && !given->given[TOPO_JSON] && !given->given[TOPO_SVG] &&
            !given->given[TOPO_HTML] && !given->given[TOPO_DUMP_GRAPH] && !given->given[TOPO_WHY] &&
-           !given->given[TOPO_SIMULATE] && !given->given[TOPO_EXPLAIN];
+           !given->given[TOPO_SIMULATE] && !given->given[TOPO_EXPLAIN] && !given->given[TOPO_MATRIX];
 }
 
 /* Two documents in one stream are unreadable. */
