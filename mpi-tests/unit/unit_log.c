@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
 #include "base/log.h"
@@ -78,8 +79,26 @@ static const char *logged(void)
     return text;
 }
 
-static void a_line_names_host_process_thread_rank_and_level(void **state)
+/* Check the time at the start of a line against the C library's, and return what follows it. */
+static const char *after_time(const char *line, time_t earliest)
 {
+    struct tm parts = { 0 };
+    int ms = -1, n = 0;
+    const char *rest = strptime(line, "%Y-%m-%dT%H:%M:%S", &parts);
+    time_t when;
+    assert_non_null(rest);
+    assert_int_equal(sscanf(rest, ".%3dZ %n", &ms, &n), 1);
+    assert_int_equal(n, 6);
+    assert_in_range(ms, 0, 999);
+    when = timegm(&parts);
+    assert_in_range(when, earliest, time(NULL));
+    return rest + n;
+}
+
+static void a_line_names_time_host_process_thread_rank_and_level(void **state)
+{
+    time_t before = time(NULL);
+    const char *first, *second;
     char wanted[256];
     (void)state;
     rondo_log_set_rank(3);
@@ -89,10 +108,31 @@ static void a_line_names_host_process_thread_rank_and_level(void **state)
     assert_int_equal(errno, ENOENT);
     rondo_log_set_rank(-1);
     RONDO_TRACE(RONDO_SUBSYS_SHM, "mapped");
-    snprintf(wanted, sizeof wanted,
-             "%s:%d:%d [3] RONDO INFO port 7: No such file or directory\n%s:%d:%d RONDO TRACE mapped\n",
-             rondo_log_host(), getpid(), gettid(), rondo_log_host(), getpid(), gettid());
-    assert_string_equal(logged(), wanted);
+    first = after_time(logged(), before);
+    snprintf(wanted, sizeof wanted, "%s:%d:%d [3] RONDO INFO port 7: No such file or directory\n",
+             rondo_log_host(), getpid(), gettid());
+    assert_memory_equal(first, wanted, strlen(wanted));
+    second = after_time(first + strlen(wanted), before);
+    snprintf(wanted, sizeof wanted, "%s:%d:%d RONDO TRACE mapped\n", rondo_log_host(), getpid(), gettid());
+    assert_string_equal(second, wanted);
+}
+
+/* Runs last: the process keeps its rank. */
+static void threads_without_a_rank_show_that_of_the_process(void **state)
+{
+    (void)state;
+    rondo_log_set_process_rank(2, 4);
+    rondo_log_set_process_rank(0, 2); /* of a part of the ranks */
+    RONDO_WARN("first");
+    rondo_log_set_rank(3);
+    RONDO_WARN("second");
+    rondo_log_set_rank(-1);
+    assert_int_equal(rondo_log_rank(), -1);
+    assert_non_null(strstr(logged(), " [2] RONDO WARN first\n"));
+    assert_non_null(strstr(logged(), " [3] RONDO WARN second\n"));
+    rondo_log_set_process_rank(1, 4); /* of a second rank in this process */
+    RONDO_WARN("third");
+    assert_null(strstr(logged(), "] RONDO WARN third\n"));
 }
 
 static int evaluated;
@@ -269,13 +309,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_level_holds_from_the_first_line),
-        TEST(a_line_names_host_process_thread_rank_and_level),
+        TEST(a_line_names_time_host_process_thread_rank_and_level),
         TEST(disabled_lines_are_neither_printed_nor_evaluated),
         TEST(subsystems_add_remove_and_invert),
         TEST(file_names_expand_host_and_pid_and_files_are_private),
         TEST(links_and_pipes_are_refused_and_logging_continues),
         TEST(text_cannot_forge_lines_and_long_ones_are_cut),
         TEST(lines_of_threads_and_processes_stay_whole),
+        TEST(threads_without_a_rank_show_that_of_the_process),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }

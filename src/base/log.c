@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
+#include <time.h>
 #include <unistd.h>
 #include "base/param.h"
 
@@ -50,6 +51,31 @@ const char *rondo_log_host(void)
 void rondo_log_set_rank(int rank) { thread_rank = rank; }
 
 int rondo_log_rank(void) { return thread_rank; }
+
+/* Rank and size of the process's first communicator, in one word; atomic. NO_RANK: none yet; SEVERAL_RANKS: the
+ * process has more than one rank, so that none is its own. */
+static const uint64_t NO_RANK = UINT64_MAX, SEVERAL_RANKS = UINT64_MAX - 1;
+static uint64_t process_rank = UINT64_MAX;
+
+void rondo_log_set_process_rank(int rank, int nranks)
+{
+    uint64_t mine = (uint64_t)(uint32_t)nranks << 32 | (uint32_t)rank, first = NO_RANK;
+    if (__atomic_compare_exchange_n(&process_rank, &first, mine, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED) ||
+        first == mine || first >> 32 != mine >> 32) {
+        return;
+    }
+    __atomic_store_n(&process_rank, SEVERAL_RANKS, __ATOMIC_RELAXED);
+}
+
+/* The thread's rank, else the process's; -1: neither. */
+static int rank_shown(void)
+{
+    uint64_t process = __atomic_load_n(&process_rank, __ATOMIC_RELAXED);
+    if (thread_rank >= 0) {
+        return thread_rank;
+    }
+    return process == NO_RANK || process == SEVERAL_RANKS ? -1 : (int)(uint32_t)process;
+}
 
 static uint32_t subsys_bit(const char *name, size_t length)
 {
@@ -189,9 +215,30 @@ static void line_write(const char *line, size_t bytes)
     }
 }
 
+enum { STAMP = 32 };
+
+/* "2026-11-24T14:37:42.123Z". UTC, so that the lines of all hosts sort; and by hand, because the C library's
+ * functions take a lock that a thread may have held when it forked this process. */
+static void stamp(char text[STAMP])
+{
+    struct timespec now = { 0 };
+    clock_gettime(CLOCK_REALTIME, &now);
+    int64_t seconds = now.tv_sec, day = seconds / 86400, second = seconds % 86400;
+    /* Days since 1 March of year 0, in periods of 400 years; a year that begins in March ends with the leap
+     * day. */
+    int64_t days = day + 719468, period = days / 146097, of_period = days % 146097;
+    int64_t year = (of_period - of_period / 1460 + of_period / 36524 - of_period / 146096) / 365;
+    int64_t of_year = of_period - (365 * year + year / 4 - year / 100), month = (5 * of_year + 2) / 153;
+    snprintf(text, STAMP, "%04d-%02d-%02dT%02d:%02d:%02d.%03dZ",
+             (int)(year + 400 * period + (month >= 10)) % 10000,
+             (int)(month < 10 ? month + 3 : month - 9) % 100,
+             (int)(of_year - (153 * month + 2) / 5 + 1) % 100, (int)(second / 3600) % 100,
+             (int)(second / 60 % 60), (int)(second % 60), (int)(now.tv_nsec / 1000000) % 1000);
+}
+
 void rondo_log_print(enum rondo_log_level level, const char *fmt, ...)
 {
-    char line[LOG_LINE], rank[16] = "";
+    char line[LOG_LINE], rank[16] = "", when[STAMP];
     int saved = errno;
     size_t used, start;
     va_list args;
@@ -200,10 +247,11 @@ void rondo_log_print(enum rondo_log_level level, const char *fmt, ...)
         errno = saved;
         return;
     }
-    if (thread_rank >= 0) {
-        snprintf(rank, sizeof rank, " [%d]", thread_rank);
+    if (rank_shown() >= 0) {
+        snprintf(rank, sizeof rank, " [%d]", rank_shown());
     }
-    used = start = (size_t)snprintf(line, sizeof line, "%s:%d:%d%s RONDO %s ", rondo_log_host(),
+    stamp(when);
+    used = start = (size_t)snprintf(line, sizeof line, "%s %s:%d:%d%s RONDO %s ", when, rondo_log_host(),
                                     (int)getpid(), (int)gettid(), rank, level_names[level]);
     errno = saved; /* for %m */
     va_start(args, fmt);

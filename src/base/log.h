@@ -1,8 +1,9 @@
 /*
  * Logging. The levels are NCCL's: NONE, VERSION, WARN, INFO, TRACE (RONDO_DEBUG). RONDO_DEBUG_SUBSYS selects
  * subsystems ("INIT,NET", "^COLL", "ALL"), RONDO_DEBUG_FILE the file (%h: host, %p: pid; default stderr). A
- * line reads "<host>:<pid>:<tid> [<rank>] RONDO <LEVEL> <text>" and is written by one write(2), so that lines
- * of threads and ranks never mix. A disabled line costs one load and a branch.
+ * line reads "<time> <host>:<pid>:<tid> [<rank>] RONDO <LEVEL> <text>" and is written by one write(2), so that
+ * lines of threads and ranks never mix. The time is UTC, "2026-11-24T14:37:42.123Z"; the rank is left out before
+ * the first communicator, and where a process has several. A disabled line costs one load and a branch.
  */
 #ifndef RONDO_BASE_LOG_H
 #define RONDO_BASE_LOG_H
@@ -46,6 +47,9 @@ void rondo_log_init(void);
 /* True when the user sees warnings: they are neither off nor go to a file. */
 int rondo_log_shows_warnings(void);
 void rondo_log_set_rank(int rank); /* of this thread; -1: none */
+/* A communicator is being created with this rank. The first one's is shown by threads that have none, unless
+ * another communicator of the same size has another rank in this process. */
+void rondo_log_set_process_rank(int rank, int nranks);
 int rondo_log_rank(void);
 const char *rondo_log_host(void); /* this host's name, at most RONDO_HOST_LEN - 1 bytes */
 void rondo_log_print(enum rondo_log_level level, const char *fmt, ...) RONDO_PRINTF(2, 3);

@@ -220,6 +220,7 @@ static rondo_status init_step(struct rondo_init *init)
     rondo_status status = RONDO_SUCCESS;
     int round_open = 0; /* all ranks find an error of finish, so it leaves no round open */
     rondo_log_set_rank(ctx->job.rank);
+    rondo_log_set_process_rank(ctx->job.rank, ctx->job.nranks);
     while (status == RONDO_SUCCESS && init->phase < rondo_num_phases) {
         const struct rondo_phase *phase = rondo_phases[init->phase];
         status = __atomic_load_n(&ctx->life.aborted, __ATOMIC_ACQUIRE)
