@@ -255,9 +255,9 @@ static char *drawn(const struct scene *scene, int graph)
     static size_t bytes;
     FILE *out = open_memstream(&text, &bytes);
     if (graph >= 0) {
-        assert_int_equal(rondo_draw_svg(out, scene->topo, scene->graphs, graph), RONDO_SUCCESS);
+        assert_int_equal(rondo_draw_svg(out, scene->topo, scene->graphs, graph, 0), RONDO_SUCCESS);
     } else {
-        assert_int_equal(rondo_draw_html(out, scene->topo, scene->graphs), RONDO_SUCCESS);
+        assert_int_equal(rondo_draw_html(out, scene->topo, scene->graphs, 0), RONDO_SUCCESS);
     }
     fclose(out);
     return text;
@@ -502,10 +502,11 @@ static void labels_are_cut_to_fit(void **state)
     char text[RONDO_LABEL];
     assert_string_equal(rondo_label_cut("mlx5_10", 7, text, sizeof text), "mlx5_10");
     assert_string_equal(rondo_label_cut("mlx5_10", 6, text, sizeof text), "mlx5_\u2026");
-    assert_string_equal(rondo_label_tail("mlx5_10", 4, text, sizeof text), "\u2026_10");
-    assert_string_equal(rondo_label_tail("\u00e9\u00e9\u00e9\u00e9", 3, text, sizeof text),
-                        "\u2026\u00e9\u00e9");
-    assert_string_equal(rondo_label_tail("mlx5_10", 9, text, sizeof text), "mlx5_10");
+    assert_string_equal(rondo_label_middle("mlx5_t1_0", 7, text, sizeof text), "mlx\u20261_0");
+    assert_string_equal(rondo_label_middle("mlx5_10", 4, text, sizeof text), "m\u202610");
+    assert_string_equal(rondo_label_middle("\u00e9\u00e9\u00e9\u00e9", 3, text, sizeof text),
+                        "\u00e9\u2026\u00e9");
+    assert_string_equal(rondo_label_middle("mlx5_10", 9, text, sizeof text), "mlx5_10");
     struct scene scene;
     scene_search(&scene, "l40s_8", NULL, 1);
     assert_string_equal(rondo_label_source(scene.topo), "l40s_8.xml");
@@ -533,13 +534,14 @@ static void write_errors_and_foreign_graphs_are_refused(void **state)
     scene_search(&scene, "l40s_8", NULL, 1);
     FILE *full = fopen("/dev/full", "w");
     assert_non_null(full);
-    assert_int_equal(rondo_draw_svg(full, scene.topo, scene.graphs, RONDO_GRAPH_RING), RONDO_SYSTEM_ERROR);
-    assert_int_equal(rondo_draw_html(full, scene.topo, scene.graphs), RONDO_SYSTEM_ERROR);
+    assert_int_equal(rondo_draw_svg(full, scene.topo, scene.graphs, RONDO_GRAPH_RING, 0), RONDO_SYSTEM_ERROR);
+    assert_int_equal(rondo_draw_html(full, scene.topo, scene.graphs, 0), RONDO_SYSTEM_ERROR);
     fclose(full);
     FILE *out = fopen("/dev/null", "w");
     scene.graphs[RONDO_GRAPH_TREE].ndevs = 4;
-    assert_int_equal(rondo_draw_svg(out, scene.topo, scene.graphs, RONDO_GRAPH_TREE), RONDO_INVALID_ARGUMENT);
-    assert_int_equal(rondo_draw_html(out, scene.topo, scene.graphs), RONDO_INVALID_ARGUMENT);
+    assert_int_equal(rondo_draw_svg(out, scene.topo, scene.graphs, RONDO_GRAPH_TREE, 0),
+                     RONDO_INVALID_ARGUMENT);
+    assert_int_equal(rondo_draw_html(out, scene.topo, scene.graphs, 0), RONDO_INVALID_ARGUMENT);
     fclose(out);
     scene_close(&scene);
 }

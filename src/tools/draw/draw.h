@@ -43,12 +43,12 @@ rondo_status rondo_draw_json(FILE *out, const struct rondo_topo *topo,
                              const struct rondo_graph graphs[RONDO_NUM_GRAPHS],
                              const double search_ms[RONDO_NUM_GRAPHS]);
 /** Write an SVG picture of the machine and the channels of one graph. It needs no other file and follows the
- * viewer's light or dark mode. */
+ * viewer's light or dark mode. most: how many channels, from the first; 0: all. */
 rondo_status rondo_draw_svg(FILE *out, const struct rondo_topo *topo,
-                            const struct rondo_graph graphs[RONDO_NUM_GRAPHS], int graph);
-/** Write an HTML page with the pictures of all graphs, which switches graphs and channels on and off. It
- * loads nothing from anywhere. */
+                            const struct rondo_graph graphs[RONDO_NUM_GRAPHS], int graph, int most);
+/** Write an HTML page with the pictures of all graphs, which switches graphs and channels on and off, and
+ * zooms. It loads nothing from anywhere. most: as above. */
 rondo_status rondo_draw_html(FILE *out, const struct rondo_topo *topo,
-                             const struct rondo_graph graphs[RONDO_NUM_GRAPHS]);
+                             const struct rondo_graph graphs[RONDO_NUM_GRAPHS], int most);
 
 #endif

@@ -28,7 +28,7 @@ static const char page_style[] =
     "currentColor}\n"
     "output{position:sticky;bottom:0;left:0;display:block;padding:8px "
     "14px;white-space:pre-line;overflow-wrap:anywhere;background:#f3f5f7;border-top:1px solid #ccd3da}\n"
-    "main{overflow-x:auto}\nsvg{display:block}\n[hidden]{display:none!important}\n"
+    "main{overflow:auto}\nsvg{display:block}\n[hidden]{display:none!important}\n"
     ".rondo .off{display:none}\n.rondo.one .ch:not(.on){opacity:.12}\n.rondo.one "
     ".l[data-l]:not(.hot){opacity:.3}\n"
     "@media "
@@ -90,6 +90,34 @@ static const char page_script[] =
     "    facts.textContent = '';\n"
     "  });\n"
     "}\n"
+    "let zoom = 1;\n"
+    "const main = document.querySelector('main'), percent = document.querySelector('#zoom');\n"
+    "const width = () => Math.max(...pictures.map(picture => picture.viewBox.baseVal.width));\n"
+    "const scale = wanted => {\n"
+    "  const x = (main.scrollLeft + main.clientWidth / 2) / zoom, y = scrollY / zoom;\n"
+    "  zoom = Math.min(4, Math.max(0.1, wanted));\n"
+    "  for (const picture of pictures) {\n"
+    "    picture.style.width = `${picture.viewBox.baseVal.width * zoom}px`;\n"
+    "    picture.style.height = `${picture.viewBox.baseVal.height * zoom}px`;\n"
+    "  }\n"
+    "  percent.textContent = `${Math.round(100 * zoom)} %`;\n"
+    "  main.scrollLeft = x * zoom - main.clientWidth / 2;\n"
+    "  scrollTo(scrollX, y * zoom);\n"
+    "};\n"
+    "const fit = () => document.documentElement.clientWidth / width();\n"
+    "const zooms = { fit: () => fit(), in: () => zoom * 1.25, out: () => zoom / 1.25, whole: () => 1 };\n"
+    "for (const button of all('button[data-zoom]'))\n"
+    "  button.addEventListener('click', () => scale(zooms[button.dataset.zoom]()));\n"
+    "main.addEventListener('wheel', event => {\n"
+    "  if (!event.ctrlKey) return;\n"
+    "  event.preventDefault();\n"
+    "  scale(event.deltaY < 0 ? zoom * 1.1 : zoom / 1.1);\n"
+    "}, { passive: false });\n"
+    "addEventListener('keydown', event => {\n"
+    "  const name = { '+': 'in', '-': 'out', '0': 'whole', 'f': 'fit' }[event.key];\n"
+    "  if (name && !event.ctrlKey && !event.metaKey && !event.altKey) scale(zooms[name]());\n"
+    "});\n"
+    "scale(fit() >= 0.8 ? Math.min(1.5, fit()) : 1);\n" /* smaller letters could not be read */
     "const select = graph => {\n"
     "  for (const part of all('[data-graph],[data-for]')) part.toggleAttribute('hidden', (part.dataset.graph "
     "?? part.dataset.for) !== "
@@ -126,7 +154,7 @@ static rondo_status chips_put(FILE *out, const struct rondo_topo *topo, const st
 }
 
 static rondo_status header_put(FILE *out, const struct rondo_topo *topo,
-                               const struct rondo_graph graphs[RONDO_NUM_GRAPHS], int first)
+                               const struct rondo_graph graphs[RONDO_NUM_GRAPHS], int first, int most)
 {
     fputs("<header>\n<h1>", out);
     rondo_svg_text(out, rondo_label_source(topo));
@@ -137,16 +165,21 @@ static rondo_status header_put(FILE *out, const struct rondo_topo *topo,
                     rondo_graph_name(id), id == first ? " checked" : "", rondo_graph_name(id));
         }
     }
-    fputs("</fieldset>\n", out);
+    fputs("<b>Zoom</b> <button type=\"button\" data-zoom=\"fit\">fit</button> <button type=\"button\" "
+          "data-zoom=\"out\" aria-label=\"smaller\">\u2212</button> <span id=\"zoom\">100 %</span> <button "
+          "type=\"button\" data-zoom=\"in\" aria-label=\"larger\">+</button> <button type=\"button\" "
+          "data-zoom=\"whole\">100 %</button>\n</fieldset>\n",
+          out);
     for (int id = 0; id < RONDO_NUM_GRAPHS; id++) {
-        if (is_drawn(&graphs[id])) RONDO_TRY(chips_put(out, topo, &graphs[id]));
+        struct rondo_graph shown = rondo_draw_first_channels(&graphs[id], most);
+        if (is_drawn(&graphs[id])) RONDO_TRY(chips_put(out, topo, &shown));
     }
     fputs("</header>\n", out);
     return RONDO_SUCCESS;
 }
 
 rondo_status rondo_draw_html(FILE *out, const struct rondo_topo *topo,
-                             const struct rondo_graph graphs[RONDO_NUM_GRAPHS])
+                             const struct rondo_graph graphs[RONDO_NUM_GRAPHS], int most)
 {
     int first = 0;
     while (first < RONDO_NUM_GRAPHS && !is_drawn(&graphs[first])) first++;
@@ -159,11 +192,11 @@ rondo_status rondo_draw_html(FILE *out, const struct rondo_topo *topo,
     rondo_svg_style(out);
     fputs(page_style, out);
     fputs("</style>\n</head>\n<body>\n", out);
-    if (first < RONDO_NUM_GRAPHS) RONDO_TRY(header_put(out, topo, graphs, first));
+    if (first < RONDO_NUM_GRAPHS) RONDO_TRY(header_put(out, topo, graphs, first, most));
     fputs("<main>\n", out);
     for (int id = 0; id < RONDO_NUM_GRAPHS; id++) {
         if (is_drawn(&graphs[id]) || (id == 0 && first == RONDO_NUM_GRAPHS))
-            RONDO_TRY(rondo_svg_put(out, topo, graphs, id, 0));
+            RONDO_TRY(rondo_svg_put(out, topo, graphs, id, most, 0));
     }
     fputs("</main>\n<output aria-live=\"polite\">Point at a channel to see the links it uses; click a box, a "
           "link or a channel for details."

@@ -70,18 +70,20 @@ const char *rondo_label_cut(const char *from, int columns, char *out, size_t byt
     return out;
 }
 
-const char *rondo_label_tail(const char *from, int columns, char *out, size_t bytes)
+const char *rondo_label_middle(const char *from, int columns, char *out, size_t bytes)
 {
-    char whole[RONDO_FACTS], *text = whole;
-    snprintf(whole, sizeof whole, "%s", from);
-    clean(whole);
-    int skip = rondo_text_columns(text) - columns + 1;
-    if (skip <= 1) return rondo_label_cut(text, columns, out, bytes);
-    while (*text && skip >= 0) {
-        if (((unsigned char)*text & 0xc0) != 0x80 && skip-- == 0) break;
-        text++;
+    char text[RONDO_FACTS];
+    snprintf(text, sizeof text, "%s", from);
+    clean(text);
+    int whole = rondo_text_columns(text), head = (columns - 1) / 2, tail = columns - 1 - head, seen = 0;
+    size_t first = 0, last = 0;
+    if (whole <= columns || columns < 3) return rondo_label_cut(text, columns, out, bytes);
+    for (size_t n = 0; text[n]; n++) {
+        if (((unsigned char)text[n] & 0xc0) == 0x80) continue;
+        if (seen == head) first = n;
+        if (seen++ == whole - tail) last = n;
     }
-    snprintf(out, bytes, "\u2026%s", text);
+    snprintf(out, bytes, "%.*s\u2026%s", (int)first, text, text + last);
     return out;
 }
 
@@ -180,7 +182,7 @@ static int net_line(const struct fit *fit, const struct rondo_topo *topo, int no
     if (line == 0) return fits(fit, "NET %d", index) || fits(fit, "N%d", index);
     if (line != 1 || !net || net->kind != RONDO_ITEM_NET) return 0;
     char cut[RONDO_LABEL];
-    return fits(fit, "%s", rondo_label_tail(net->net.name, fit->columns, cut, sizeof cut));
+    return fits(fit, "%s", rondo_label_middle(net->net.name, fit->columns, cut, sizeof cut));
 }
 
 const char *rondo_label_line(const struct rondo_topo *topo, int node, int line, int columns,
@@ -416,7 +418,7 @@ const char *rondo_label_graph(const struct rondo_topo *topo, const struct rondo_
     }
     if (graph->fallback) {
         rondo_text_add(text, RONDO_FACTS, "; no channel fits the links: plain order");
-    } else if (graph->bound > 0) {
+    } else if (graph->bound > 0 && graph->bound < RONDO_LOC_MBS) {
         rondo_text_add(text, RONDO_FACTS, "; %s of at most %s, limited by %s",
                        rondo_text_gbs(graph->found, found), rondo_text_bandwidth(graph->bound, bound),
                        rondo_graph_limit(topo, graph, limit, sizeof limit));

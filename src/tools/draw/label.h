@@ -30,8 +30,8 @@ const char *rondo_label_graph(const struct rondo_topo *topo, const struct rondo_
 int rondo_label_character(const char *bytes);
 /** Cut text to `columns` characters, with an ellipsis if it is longer. @return out. */
 const char *rondo_label_cut(const char *text, int columns, char *out, size_t bytes);
-/** The same, but keep the end of the text. @return out. */
-const char *rondo_label_tail(const char *text, int columns, char *out, size_t bytes);
+/** The same, but leave out the middle. @return out. */
+const char *rondo_label_middle(const char *text, int columns, char *out, size_t bytes);
 /** @return how many characters of this font size (px) fit in `width` pixels. */
 int rondo_label_columns(int32_t width, int size);
 

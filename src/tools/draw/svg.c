@@ -180,6 +180,20 @@ static void arrow_put(FILE *out, const struct rondo_hop *hop)
             x - dx * ARROW + dy * 4, y - dy * ARROW + dx * 4);
 }
 
+/* The arrow at the start of a hop whose data go both ways. */
+static void back_arrow_put(FILE *out, const struct rondo_hop *hop)
+{
+    struct rondo_hop back = *hop;
+    int n = hop->line.npoints;
+    for (int i = 0; i < n; i++) {
+        back.line.x[i] = hop->line.x[n - 1 - i];
+        back.line.y[i] = hop->line.y[n - 1 - i];
+    }
+    arrow_put(out, &back);
+}
+
+static int is_tree(const struct rondo_place *place) { return place->graph->id == RONDO_GRAPH_TREE; }
+
 static void wire_put(const struct svg *svg, const struct rondo_wire *wire)
 {
     char facts[RONDO_FACTS];
@@ -187,9 +201,10 @@ static void wire_put(const struct svg *svg, const struct rondo_wire *wire)
     if (wire->link >= 0 && svg->load) {
         int32_t reverse = svg->topo->link[wire->link].reverse;
         int64_t there = svg->load[wire->link], back = reverse >= 0 ? svg->load[reverse] : 0;
-        char a[24], b[24];
-        rondo_text_add(facts, sizeof facts, "\nused by the channels: %s GB/s there, %s GB/s back",
-                       rondo_text_gbs(there, a), rondo_text_gbs(back, b));
+        char a[32], b[32];
+        if (svg->place->graph && svg->place->graph->bw_intra < RONDO_LOC_MBS)
+            rondo_text_add(facts, sizeof facts, "\nused by the channels: %s there, %s back",
+                           rondo_text_bandwidth(there, a), rondo_text_bandwidth(back, b));
     }
     fprintf(svg->out, "<path class=\"l l%s\" data-l=\"%d\" stroke-width=\"%d.%d\" d=\"",
             rondo_link_type_name(wire->type), wire->link, wire->width / 10, wire->width % 10);
@@ -388,7 +403,10 @@ static void track_put(const struct svg *svg, int t)
         line_put(svg->out, &hop->line, ARROW - 1);
     }
     fputs("\"/>\n<path class=\"tip\" d=\"", svg->out);
-    for (int i = 0; i < track->nhops; i++) arrow_put(svg->out, &place->hop[track->first_hop + i]);
+    for (int i = 0; i < track->nhops; i++) {
+        arrow_put(svg->out, &place->hop[track->first_hop + i]);
+        if (is_tree(place)) back_arrow_put(svg->out, &place->hop[track->first_hop + i]);
+    }
     fputs("\"/>\n", svg->out);
     stops_put(svg, track);
     for (int r = 0; r < place->nstrips; r++) {
@@ -456,17 +474,30 @@ static int32_t legend_put(const struct svg *svg)
             sample_put(svg, &pen, type, mbs[i], text);
         }
     }
+    pen = (struct pen){ LABEL_X, pen.y + LEGEND_STEP, pen.right };
+    sample_put(svg, &pen, -1, 0, "The thickness of a link is its bandwidth.");
     if (place->ntracks) {
         pen = (struct pen){ LABEL_X, pen.y + LEGEND_STEP, pen.right };
         sample_put(svg, &pen, -1, 0,
                    "Circles: the position of a device in the channel, in the column of the device.");
-        sample_put(svg, &pen, -1, 0,
-                   "Arrows: the direction of the data; above the line to the right, below it to the left.");
+        sample_put(
+            svg, &pen, -1, 0,
+            is_tree(place)
+                ? "Arrows both ways: data go up the tree to be reduced, and down to be spread; net: its "
+                  "parent and children on other nodes."
+                : "Arrows: the direction of the data; above the line to the right, below it to the left.");
     }
     return pen.y + 16;
 }
 
 /* ---- the picture ---- */
+
+struct rondo_graph rondo_draw_first_channels(const struct rondo_graph *graph, int most)
+{
+    struct rondo_graph shown = *graph;
+    if (most > 0 && shown.nchannels > most) shown.nchannels = most;
+    return shown;
+}
 
 /* Widen the picture of a narrow machine to fit its title. */
 static void title_fit(struct rondo_place *place)
@@ -479,7 +510,7 @@ static void title_fit(struct rondo_place *place)
     if (place->width < width) place->width = width;
 }
 
-static void head_put(const struct svg *svg, int graph, int32_t height, int alone)
+static void head_put(const struct svg *svg, const struct rondo_graph *graph, int32_t height, int alone)
 {
     const struct rondo_place *place = svg->place;
     char text[RONDO_FACTS], cut[RONDO_FACTS];
@@ -489,7 +520,7 @@ static void head_put(const struct svg *svg, int graph, int32_t height, int alone
             "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"rondo\" data-graph=\"%s\" viewBox=\"0 %d %d "
             "%d\" width=\"%d\" height=\"%d\" "
             "role=\"img\" aria-label=\"",
-            rondo_graph_name(graph), top, place->width, height - top, place->width, height - top);
+            rondo_graph_name(graph->id), top, place->width, height - top, place->width, height - top);
     rondo_svg_text(svg->out, source);
     fputs(": ", svg->out);
     rondo_svg_text(svg->out, rondo_label_machine(svg->topo, text));
@@ -506,13 +537,16 @@ static void head_put(const struct svg *svg, int graph, int32_t height, int alone
     text_put(svg, LABEL_X, 47, 12, "mut",
              rondo_label_cut(text, rondo_label_columns(wide, 12), cut, sizeof cut));
     snprintf(text, sizeof text, "no channels");
-    if (place->graph) rondo_label_graph(svg->topo, place->graph, text);
+    if (place->graph) rondo_label_graph(svg->topo, graph, text);
+    if (place->graph && place->graph->nchannels < graph->nchannels)
+        rondo_text_add(text, sizeof text, "; drawn: %d of them (all: --all)", place->graph->nchannels);
     text_put(svg, LABEL_X, 66, 12, "", rondo_label_cut(text, rondo_label_columns(wide, 12), cut, sizeof cut));
 }
 
 rondo_status rondo_svg_put(FILE *out, const struct rondo_topo *topo,
-                           const struct rondo_graph graphs[RONDO_NUM_GRAPHS], int graph, int alone)
+                           const struct rondo_graph graphs[RONDO_NUM_GRAPHS], int graph, int most, int alone)
 {
+    struct rondo_graph shown = rondo_draw_first_channels(&graphs[graph], most);
     struct rondo_place *place;
     struct svg svg = { .topo = topo };
     if (graphs[graph].nchannels > 0 && graphs[graph].ndevs != topo->ndevs) {
@@ -522,7 +556,7 @@ rondo_status rondo_svg_put(FILE *out, const struct rondo_topo *topo,
             "machine",
             rondo_graph_name(graph), graphs[graph].ndevs, topo->ndevs);
     }
-    RONDO_TRY(rondo_place_create(&place, topo, &graphs[graph]));
+    RONDO_TRY(rondo_place_create(&place, topo, &shown));
     svg.place = place;
     title_fit(place);
     int32_t height = legend_put(&svg);
@@ -530,7 +564,7 @@ rondo_status rondo_svg_put(FILE *out, const struct rondo_topo *topo,
     RONDO_TRY_GOTO(RONDO_NEW_ARRAY(svg.load, topo->nlinks, "a picture's loads"), out);
     if (place->graph) rondo_graph_load(topo, place->graph, svg.load);
     svg.out = out;
-    head_put(&svg, graph, height, alone);
+    head_put(&svg, &graphs[graph], height, alone);
     machine_put(&svg);
     for (int r = 0; r < place->nstrips; r++) strip_put(&svg, r);
     for (int t = 0; t < place->ntracks; t++) track_put(&svg, t);
@@ -543,8 +577,8 @@ out:
 }
 
 rondo_status rondo_draw_svg(FILE *out, const struct rondo_topo *topo,
-                            const struct rondo_graph graphs[RONDO_NUM_GRAPHS], int graph)
+                            const struct rondo_graph graphs[RONDO_NUM_GRAPHS], int graph, int most)
 {
-    RONDO_TRY(rondo_svg_put(out, topo, graphs, graph, 1));
+    RONDO_TRY(rondo_svg_put(out, topo, graphs, graph, most, 1));
     return rondo_draw_finish(out);
 }
