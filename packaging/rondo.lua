@@ -6,7 +6,7 @@ whatis("Description: collective communications for programs launched with mpirun
 help([[
 mpicc app.c $(pkg-config --cflags --libs rondo-openmpi)   programs that call Rondo
 rondo-run mpirun -n 64 ./app                              MPI programs as they are
-rondo-info, rondo-topo, rondo-explain, rondo-perf         tools; each has --help and a man page
+rondo-doctor, rondo-info, rondo-topo, rondo-explain, rondo-perf tools; each has --help and a man page
 ]])
 
 prepend_path("PATH", pathJoin(prefix, "bin"))

@@ -41,9 +41,9 @@ static inline void progress_until_stuck(struct rondo_exec *exec)
 static inline void assert_waits_for(struct rondo_exec *exec, int peer, const char *what)
 {
     char text[200] = "";
-    int named = RONDO_NO_PEER;
-    assert_true(rondo_exec_cpu.describe(exec, text, sizeof(text), &named) > 0);
-    assert_int_equal(named, peer);
+    struct rondo_blocked blocked;
+    assert_true(rondo_exec_cpu.describe(exec, 0, text, sizeof(text), &blocked) > 0);
+    assert_int_equal(blocked.peer, peer);
     assert_string_equal(text, what);
 }
 

@@ -200,7 +200,7 @@ static void other_ranks_read_the_last_calls(void **state)
     (void)state;
     world_open(&world, 2);
     assert_int_equal(rondo_control_call_of(world.control[0], 1, 0, &got), 0);
-    for (uint64_t seq = 1; seq <= 40; seq++) {
+    for (uint64_t seq = 1; seq <= 300; seq++) {
         call = make_call(seq);
         rondo_control_call_begin(world.control[1], &call);
         assert_int_equal(rondo_control_call_of(world.control[0], 1, 0, &got), 1);
@@ -214,10 +214,10 @@ static void other_ranks_read_the_last_calls(void **state)
         assert_int_equal(got.dtype, 7);
         assert_int_equal(got.state, 2);
     }
-    assert_int_equal(rondo_control_call_of(world.control[0], 1, 25, &got), 1);
-    assert_int_equal(got.seq, 25);
-    assert_int_equal(rondo_control_call_of(world.control[0], 1, 24, &got), 0); /* overwritten */
-    assert_int_equal(rondo_control_call_of(world.control[0], 1, 41, &got), 0); /* not called yet */
+    assert_int_equal(rondo_control_call_of(world.control[0], 1, 45, &got), 1);
+    assert_int_equal(got.seq, 45);
+    assert_int_equal(rondo_control_call_of(world.control[0], 1, 44, &got), 0);  /* overwritten */
+    assert_int_equal(rondo_control_call_of(world.control[0], 1, 301, &got), 0); /* not called yet */
     assert_int_equal(rondo_control_call_of(world.control[0], 0, 0, &got), 0);
     assert_int_equal(rondo_control_call_of(world.control[0], 2, 0, &got), 0);
     world_close(&world);
@@ -258,7 +258,7 @@ static void *call_repeatedly(void *arg)
 {
     struct rewriter *rewriter = arg;
     for (uint64_t i = 1; !atomic_load(&rewriter->stop); i++) {
-        struct rondo_call call = make_call(i * RONDO_CALL_RING);
+        struct rondo_call call = make_call(i * RONDO_RECORD_CALLS);
         rondo_control_call_begin(rewriter->control, &call);
         rondo_control_call_end(rewriter->control, call.seq);
     }

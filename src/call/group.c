@@ -243,6 +243,7 @@ static void end_plans(struct rondo_plan **plans, int nplans, rondo_status status
             continue; /* launched by its backend */
         }
         rondo_message_end(plan->ctx);
+        rondo_ctx_waited(plan->ctx);
         if (is_queued(plan)) {
             if (is_open(plan)) {
                 rondo_ctx_drop_queue(plan->ctx, rondo_ctx_fail(plan->ctx, status, -1), 0);

@@ -83,6 +83,7 @@ void rondo_plan_reset(struct rondo_plan *plan)
     plan->extra = NULL;
     plan->open = 0;
     plan->first_seq = plan->last_seq = 0;
+    plan->first_message = plan->last_message = 0;
 }
 
 void rondo_plan_release(struct rondo_plan *plan)

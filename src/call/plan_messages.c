@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "call/plan_impl.h"
+#include "comm/backend.h"
 #include "comm/links.h"
 
 /* Have both ends asked for the lazy connection? */
@@ -47,6 +48,21 @@ static rondo_status add_to_self(struct rondo_plan *plan, const struct rondo_task
     return RONDO_SUCCESS;
 }
 
+/* Put the message on record, for rondo-doctor. */
+static void note_message(struct rondo_plan *plan, const struct rondo_task *t)
+{
+    struct rondo_call message = { .seq = ++plan->ctx->calls.messages,
+                                  .count = t->count,
+                                  .root = t->root,
+                                  .coll = (uint8_t)t->coll,
+                                  .dtype = (uint8_t)t->dtype };
+    plan->last_message = message.seq;
+    if (plan->first_message == 0) {
+        plan->first_message = message.seq;
+    }
+    rondo_control_message_begin(plan->ctx->wiring.control, &message);
+}
+
 rondo_status rondo_plan_add_p2p(struct rondo_plan *plan, const struct rondo_task *t, uint64_t seq)
 {
     struct rondo_ctx *ctx = plan->ctx;
@@ -60,6 +76,9 @@ rondo_status rondo_plan_add_p2p(struct rondo_plan *plan, const struct rondo_task
     }
     RONDO_TRY(rondo_p2p_get(ctx, peer, is_send, &p2p));
     p2p->calls[is_send]++;
+    if (seq == 0 && !ctx->backend->is_gpu) { /* the end of a GPU's is not known */
+        note_message(plan, t);
+    }
     if (t->count == 0) {
         return RONDO_SUCCESS;
     }

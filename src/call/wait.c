@@ -12,6 +12,7 @@
 #include "call/cached.h"
 #include "call/plan.h"
 #include "call/profile.h"
+#include "call/report.h"
 #include "call/stream.h"
 #include "comm/backend.h"
 
@@ -27,38 +28,6 @@ enum {
 _Static_assert((int)KIND_CHECKS > (int)RONDO_SLOTS, "compare_message() relies on it");
 static const int64_t long_wait_ns = 50000000;
 static const int64_t linger_ns = 3000000000; /* moving a slice takes a millisecond at most */
-
-/* Has a call counts per rank? */
-static int has_counts(enum rondo_coll coll)
-{
-    return coll == RONDO_COLL_ALL_GATHERV || coll == RONDO_COLL_REDUCE_SCATTERV ||
-           coll == RONDO_COLL_ALL_TO_ALLV;
-}
-
-void rondo_call_text(const struct rondo_call *call, char *text, size_t size)
-{
-    char op[40] = "", root[32] = "";
-    enum rondo_coll coll = (enum rondo_coll)call->coll;
-    const char *type = rondo_dtype_name((rondo_dtype)call->dtype), *name = rondo_coll_name(coll);
-    if (name == NULL) { /* from another rank: not to be trusted */
-        snprintf(text, size, "an unknown call #%llu", (unsigned long long)call->seq);
-        return;
-    }
-    if (coll == RONDO_COLL_BARRIER) {
-        snprintf(text, size, "barrier #%llu", (unsigned long long)call->seq);
-        return;
-    }
-    if (rondo_coll_reduces(coll)) {
-        const char *op_name = rondo_op_name((rondo_op)call->op);
-        snprintf(op, sizeof(op), ", %s", op_name != NULL ? op_name : "pre-multiplied sum");
-    }
-    if (rondo_coll_has_root(coll)) {
-        snprintf(root, sizeof(root), ", root %d", call->root);
-    }
-    snprintf(text, size, "%s #%llu (%s %llu, %s%s%s)", name, (unsigned long long)call->seq,
-             has_counts(coll) ? "all counts together" : "count", (unsigned long long)call->count,
-             type != NULL ? type : "?", op, root);
-}
 
 void rondo_message_begin(struct rondo_ctx *ctx, const struct rondo_task *t, int alone)
 {
@@ -79,14 +48,6 @@ void rondo_message_end(struct rondo_ctx *ctx)
         ctx->calls.message.peer = -1;
         rondo_control_message(ctx->wiring.control, NULL);
     }
-}
-
-void rondo_message_text(const struct rondo_message *message, char *text, size_t size)
-{
-    const char *type = rondo_dtype_name((rondo_dtype)message->dtype);
-    snprintf(text, size, "a %s of %llu %s %s rank %d", message->is_send ? "send" : "receive",
-             (unsigned long long)message->count, type != NULL ? type : "?", message->is_send ? "to" : "from",
-             (int)message->peer);
 }
 
 static int mailbox_rank(const struct rondo_ctx *ctx, int peer)
@@ -135,7 +96,7 @@ static int counts_differ(struct rondo_ctx *ctx, int peer, const struct rondo_cal
 {
     uint64_t a, b;
     char call[128];
-    int whose = has_counts((enum rondo_coll)mine->coll) && mine->coll == theirs->coll &&
+    int whose = rondo_call_has_counts((enum rondo_coll)mine->coll) && mine->coll == theirs->coll &&
                         mine->seq == theirs->seq && mine->dtype == theirs->dtype && mine->op == theirs->op
                     ? different_count(ctx, peer, mine->seq, &a, &b)
                     : -1;
@@ -343,14 +304,53 @@ static rondo_status compare_calls(struct rondo_ctx *ctx, int afar)
 
 /* Any waiting thread may make progress on queued plans and free them: describe their executor under the
  * queue's lock, or not at all. */
-static void describe(struct rondo_ctx *ctx, char *what, size_t bytes, int *peer)
+static int describe(struct rondo_ctx *ctx, char *what, size_t bytes, struct rondo_blocked *blocked, int most)
 {
-    int queued = __atomic_load_n(&ctx->queue.nplans, __ATOMIC_ACQUIRE) > 0;
-    if (!queued || pthread_mutex_trylock(&ctx->queue.lock) == 0) {
-        ctx->running.exec_ops->describe(ctx->running.exec, what, bytes, peer);
-        if (queued) {
-            pthread_mutex_unlock(&ctx->queue.lock);
-        }
+    int queued = __atomic_load_n(&ctx->queue.nplans, __ATOMIC_ACQUIRE) > 0, n = 0;
+    char others[8];
+    if (queued && pthread_mutex_trylock(&ctx->queue.lock) != 0) {
+        return 0;
+    }
+    while (n < most && ctx->running.exec_ops->describe(ctx->running.exec, n, n == 0 ? what : others,
+                                                       n == 0 ? bytes : sizeof(others), &blocked[n]) > 0) {
+        blocked[n].peer = mailbox_rank(ctx, blocked[n].peer);
+        n++;
+    }
+    if (queued) {
+        pthread_mutex_unlock(&ctx->queue.lock);
+    }
+    return n;
+}
+
+/* What this rank waits for. @return the rank, or RONDO_NO_PEER. */
+static int waits_for(struct rondo_ctx *ctx, char *what, size_t bytes)
+{
+    struct rondo_blocked blocked;
+    return describe(ctx, what, bytes, &blocked, 1) > 0 ? blocked.peer : RONDO_NO_PEER;
+}
+
+/* Show rondo-doctor what this rank waits for. */
+static void tell_waiting(struct rondo_ctx *ctx)
+{
+    struct rondo_blocked blocked[RONDO_RECORD_LANES];
+    char what[160] = "";
+    int n = describe(ctx, what, sizeof(what), blocked, RONDO_RECORD_LANES);
+    if (n > 0) {
+        rondo_control_waiting(ctx->wiring.control, blocked, n, what);
+        ctx->running.told = 1;
+    }
+}
+
+static void told_enough(struct rondo_ctx *ctx)
+{
+    ctx->running.told = 0;
+    rondo_control_waiting(ctx->wiring.control, NULL, 0, NULL);
+}
+
+void rondo_ctx_waited(struct rondo_ctx *ctx)
+{
+    if (RONDO_UNLIKELY(ctx->running.told)) {
+        told_enough(ctx);
     }
 }
 
@@ -358,14 +358,13 @@ static void describe(struct rondo_ctx *ctx, char *what, size_t bytes, int *peer)
 static void tell_stuck(struct rondo_ctx *ctx)
 {
     char what[160];
-    int peer = RONDO_NO_PEER;
+    int peer;
     struct rondo_call mine;
     if (!rondo_control_call_of(ctx->wiring.control, ctx->job.rank, ctx->calls.seq, &mine) ||
         mine.state != 1) {
         return;
     }
-    describe(ctx, what, sizeof(what), &peer);
-    peer = mailbox_rank(ctx, peer);
+    peer = waits_for(ctx, what, sizeof(what));
     if (peer >= 0) {
         rondo_control_stuck(ctx->wiring.control, ctx->calls.seq, peer);
     }
@@ -412,6 +411,9 @@ static rondo_status compare_kinds(struct rondo_ctx *ctx)
         ctx->running.stalled_ns = now;
         ctx->running.suspected = 0;
     }
+    if (now - ctx->running.stalled_ns >= long_wait_ns) {
+        tell_waiting(ctx);
+    }
     if (now - ctx->running.stalled_ns < long_wait_ns || ctx->backend->is_gpu ||
         __atomic_load_n(&ctx->queue.nplans, __ATOMIC_ACQUIRE) > 0) {
         return RONDO_SUCCESS;
@@ -456,10 +458,8 @@ static rondo_status on_report(void *arg, int late, int64_t waited_ns)
 {
     struct rondo_ctx *ctx = arg;
     char what[160] = "other ranks", call_text[128] = "sends and receives", culprits[400];
-    int peer = RONDO_NO_PEER;
+    int peer = waits_for(ctx, what, sizeof(what));
     struct rondo_call call;
-    describe(ctx, what, sizeof(what), &peer);
-    peer = mailbox_rank(ctx, peer);
     if (ctx->wiring.control != NULL && ctx->calls.seq > 0 &&
         rondo_control_call_of(ctx->wiring.control, ctx->job.rank, ctx->calls.seq, &call) && call.state == 1) {
         rondo_call_text(&call, call_text, sizeof(call_text));
@@ -475,6 +475,7 @@ static rondo_status on_report(void *arg, int late, int64_t waited_ns)
     if (culprits[0] == '\0' && ctx->wiring.control != NULL && rondo_control_aborted(ctx->wiring.control)) {
         return rondo_ctx_ready(ctx); /* another rank timed out meanwhile and knows more */
     }
+    rondo_report_late(ctx, peer >= 0 && !is_far(ctx, peer), "a deadline has passed");
     return rondo_ctx_fail(
         ctx,
         rondo_fail(RONDO_TIMEOUT, "rank %d on %s waited %.1f s (%s) in %s for %s%s", ctx->job.rank,
@@ -596,6 +597,7 @@ rondo_status rondo_ctx_wait(struct rondo_ctx *ctx, const int *open)
         rondo_status status = rondo_ctx_progress(ctx, &moved);
         if (RONDO_LIKELY(status == RONDO_SUCCESS)) {
             if (RONDO_LIKELY(*open == 0 && !ctx->wiring.net.busy)) {
+                rondo_ctx_waited(ctx);
                 return RONDO_SUCCESS;
             }
             if (moved) {
@@ -607,7 +609,9 @@ rondo_status rondo_ctx_wait(struct rondo_ctx *ctx, const int *open)
                 continue;
             }
         }
-        return rondo_ctx_drop(ctx, rondo_ctx_fail(ctx, with_reason(ctx, status), -1));
+        status = rondo_ctx_fail(ctx, with_reason(ctx, status), -1);
+        rondo_report_failed(ctx);
+        return rondo_ctx_drop(ctx, status);
     }
 }
 
@@ -694,7 +698,7 @@ rondo_status rondo_plan_compare(struct rondo_ctx *ctx, const struct rondo_run *r
 static void calls_end(struct rondo_ctx *ctx, uint64_t first, uint64_t last)
 {
     for (; ctx->wiring.control != NULL && first != 0 && first <= last; first++) {
-        rondo_control_call_end(ctx->wiring.control, first);
+        rondo_control_call_end_timed(ctx->wiring.control, first);
     }
 }
 
@@ -706,7 +710,7 @@ static rondo_status run_cached(struct rondo_ctx *ctx, struct rondo_cached *cache
     rondo_submit(ctx, cached->runs, cached->nruns, NULL);
     RONDO_TRY(rondo_ctx_wait(ctx, &plan->open));
     RONDO_TRY(rondo_plan_compare(ctx, cached->runs, cached->nruns));
-    rondo_control_call_end(ctx->wiring.control, ctx->calls.seq);
+    rondo_control_call_end_timed(ctx->wiring.control, ctx->calls.seq);
     return RONDO_SUCCESS;
 }
 
@@ -747,10 +751,16 @@ rondo_status rondo_task_run(const struct rondo_task *task)
         status = run_plan(ctx, task);
         rondo_message_end(ctx);
         if (status == RONDO_SUCCESS) {
-            calls_end(ctx, plan->first_seq, plan->last_seq);
+            rondo_plan_calls_end(plan);
         }
     }
     return status;
 }
 
-void rondo_plan_calls_end(struct rondo_plan *plan) { calls_end(plan->ctx, plan->first_seq, plan->last_seq); }
+void rondo_plan_calls_end(struct rondo_plan *plan)
+{
+    calls_end(plan->ctx, plan->first_seq, plan->last_seq);
+    for (uint64_t m = plan->first_message; m != 0 && m <= plan->last_message; m++) {
+        rondo_control_message_end(plan->ctx->wiring.control, m);
+    }
+}

@@ -3,6 +3,7 @@
 #define RONDO_CALL_WAIT_H
 
 #include "call/task.h"
+#include "observe/call_text.h"
 
 /** Set the context's wait policy and the owner of its executor. */
 void rondo_ctx_policy(struct rondo_ctx *ctx);
@@ -17,6 +18,8 @@ rondo_status rondo_ctx_drop(struct rondo_ctx *ctx, rondo_status status);
 rondo_status rondo_task_run(const struct rondo_task *task);
 /** After the runs: compare calls with the ranks that this one only sent to. */
 rondo_status rondo_plan_compare(struct rondo_ctx *ctx, const struct rondo_run *runs, int nruns);
+/** A wait has ended: rondo-doctor no longer sees what it was for. */
+void rondo_ctx_waited(struct rondo_ctx *ctx);
 /** Record in the control plane that the plan's calls are done. */
 void rondo_plan_calls_end(struct rondo_plan *plan);
 /** Note that this thread waits in a send or receive of the user; other tasks are not noted. alone: the thread
@@ -24,10 +27,6 @@ void rondo_plan_calls_end(struct rondo_plan *plan);
 void rondo_message_begin(struct rondo_ctx *ctx, const struct rondo_task *task, int alone);
 /** It waits in none. */
 void rondo_message_end(struct rondo_ctx *ctx);
-/** Format a message, after "rank 3 waits in ": "a send of 8 f32 to rank 2". */
-void rondo_message_text(const struct rondo_message *message, char *text, size_t size);
-/** Format a call: "all_reduce #17 (count 8, f32, sum)". */
-void rondo_call_text(const struct rondo_call *call, char *text, size_t size);
 
 /* ---- stragglers.c: ranks that have not made this call ---- */
 

@@ -32,13 +32,14 @@ struct rondo_plan {
     struct rondo_ctx *ctx;
     struct rondo_run *runs;
     int nruns, capacity;
-    int open;                         /* runs that have not ended */
-    int issued, done;                 /* queued plans; other threads read done (release, acquire) */
-    rondo_status status;              /* valid when done */
-    uint64_t first_seq, last_seq;     /* calls recorded in the control plane; 0: none */
-    rondo_stream stream;              /* GPU: launch there */
-    struct rondo_extra_stream *extra; /* GPU: further streams */
-    struct rondo_ticket *ticket;      /* host memory: its places in streams */
+    int open;                             /* runs that have not ended */
+    int issued, done;                     /* queued plans; other threads read done (release, acquire) */
+    rondo_status status;                  /* valid when done */
+    uint64_t first_seq, last_seq;         /* calls recorded in the control plane; 0: none */
+    uint64_t first_message, last_message; /* messages of the user, likewise */
+    rondo_stream stream;                  /* GPU: launch there */
+    struct rondo_extra_stream *extra;     /* GPU: further streams */
+    struct rondo_ticket *ticket;          /* host memory: its places in streams */
     int refs;   /* one for each place in a stream, one for a group that waits; the last one frees it */
     int waited; /* some of its calls have no stream: a group waits for it */
     struct rondo_plan *next; /* in the context's queue */

@@ -100,6 +100,7 @@ struct rondo_running {
     uint32_t stall_checks;                          /* in the present wait */
     int64_t stalled_ns; /* since when, about; set by the first of these checks that looks */
     uint64_t suspected; /* a collective of the rank whose message this one waits for; 0: none */
+    int told;           /* rondo-doctor sees what this rank waits for */
     int lingers;        /* a rank that a drop did not wait for; -1: none */
     struct rondo_allowed allowed;
     struct rondo_tune *tune; /* RONDO_TUNE_FILE; NULL: none. Owned; layout.measured points into it */
@@ -113,6 +114,7 @@ struct rondo_calls {
     struct rondo_plan immediate; /* the plan of calls that run before they return */
     struct rondo_user_op user_op[RONDO_USER_OPS];
     uint64_t seq;                 /* collectives called */
+    uint64_t messages;            /* the user's sends and receives */
     uint64_t history;             /* hash of all of them */
     struct rondo_message message; /* that this rank waits in; peer -1: none */
     int message_alone;            /* it waits for nothing else */

@@ -250,7 +250,7 @@ void rondo_device_end_calls(struct rondo_ctx *ctx)
     while (d->nended < d->ncalls && d->call[d->nended % RONDO_DEVICE_CALLS].serial <= ended) {
         uint64_t seq = d->call[d->nended % RONDO_DEVICE_CALLS].first;
         for (; ctx->wiring.control != NULL && seq <= d->call[d->nended % RONDO_DEVICE_CALLS].last; seq++) {
-            rondo_control_call_end(ctx->wiring.control, seq);
+            rondo_control_call_end_timed(ctx->wiring.control, seq);
         }
         d->nended++;
     }

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "call/group.h"
+#include "call/report.h"
 #include "call/stream.h"
 #include "comm/backend.h"
 #include "init/engine.h"
@@ -172,6 +173,7 @@ rondo_status rondo_comm_start(struct rondo_ctx *ctx, struct rondo_bootstrap *boo
         rondo_comm_discard(ctx);
         return status;
     }
+    rondo_report_on_signal();
     rondo_shell_publish(&rondo_comms, &shell->shell);
     *comm = shell;
     return grouped ? RONDO_SUCCESS : status;

@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "coll/work.h"
 #include "base/mailbox.h"
+#include "base/record.h"
 #include "coll/algo.h"
 #include "kern/reduce.h"
 #include "prof/prof.h"
@@ -112,9 +113,9 @@ struct rondo_exec_ops {
     /* Abort: forget all runs and zero their *open. Waits until other ranks have finished their current slice
      * of this rank's buffers; they touch none afterwards. */
     void (*drop)(struct rondo_exec *exec);
-    /* What the first blocked run waits for: "data from rank 3 (channel 0, simple, step 17)". *peer as in
-     * mismatch, or RONDO_NO_PEER when nothing waits. @return bytes written. */
-    int (*describe)(struct rondo_exec *exec, char *text, size_t size, int *peer);
+    /* What the blocked run number `at` waits for, from 0: "data from rank 3 (channel 0, simple, step 17)".
+     * blocked->peer as in mismatch, or RONDO_NO_PEER when no more waits. @return bytes written. */
+    int (*describe)(struct rondo_exec *exec, int at, char *text, size_t size, struct rondo_blocked *blocked);
     void (*close)(struct rondo_exec *exec);
 };
 

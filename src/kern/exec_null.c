@@ -54,12 +54,11 @@ static rondo_status exec_null_progress(struct rondo_exec *exec, int *moved)
 
 static void exec_null_drop(struct rondo_exec *exec) { (void)exec; }
 
-static int exec_null_describe(struct rondo_exec *exec, char *text, size_t size, int *peer)
+static int exec_null_describe(struct rondo_exec *exec, int at, char *text, size_t size,
+                              struct rondo_blocked *blocked)
 {
-    (void)exec;
-    (void)text;
-    (void)size;
-    *peer = RONDO_NO_PEER;
+    (void)exec, (void)at, (void)text, (void)size;
+    *blocked = (struct rondo_blocked){ .peer = RONDO_NO_PEER };
     return 0;
 }
 

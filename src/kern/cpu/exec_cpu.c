@@ -672,57 +672,87 @@ static void exec_cpu_drop(struct rondo_exec *exec)
 
 /* ---- who waits for whom ---- */
 
-static int describe_flow(const struct rondo_run *run, const struct rondo_flow *flow, char *text, size_t size,
-                         int *peer)
+static struct rondo_blocked blocked_on(const struct rondo_conn *conn, const struct rondo_work *w,
+                                       enum rondo_blocked_what what)
+{
+    return (struct rondo_blocked){ .peer = conn->peer,
+                                   .channel = (uint16_t)w->channel,
+                                   .proto = w->proto,
+                                   .what = (uint8_t)what,
+                                   .step = conn->step };
+}
+
+/* What a flow waits for; what NONE: nothing. */
+static struct rondo_blocked blocked_flow(const struct rondo_run *run, const struct rondo_flow *flow)
 {
     const struct rondo_work *w = &run->work;
     struct slice s;
     if ((flow->step.act & (RONDO_PUBLISH | RONDO_COLLECT | RONDO_OPEN | RONDO_CLOSE | RONDO_GROUPS)) ||
         (run->in_place && (flow->step.act & RONDO_PULL))) {
-        *peer = -1 - (int)flow->unit; /* the mailbox's local rank */
-        return snprintf(text, size, "the message of local rank %d", (int)flow->unit);
+        return (struct rondo_blocked){ .peer = -1 - (int)flow->unit, /* the mailbox's local rank */
+                                       .channel = (uint16_t)w->channel,
+                                       .proto = RONDO_NUM_PROTOS,
+                                       .what = RONDO_BLOCKED_MESSAGE };
     }
     fill_slice(run, flow, &s);
     for (int i = 0; i < flow->step.nfrom; i++) {
         if (!rondo_conn_arrived(s.from[i]) ||
             rondo_proto_wait((enum rondo_proto)w->proto, s.from[i], flow->unit, 1) == 0) {
-            *peer = s.from[i]->peer;
-            return snprintf(text, size, "data from rank %d (channel %u, %s, step %llu)", *peer, w->channel,
-                            rondo_proto_name((enum rondo_proto)w->proto),
-                            (unsigned long long)s.from[i]->step);
+            return blocked_on(s.from[i], w, RONDO_BLOCKED_DATA);
         }
     }
     for (int i = 0; i < flow->step.nto; i++) {
         if (!rondo_conn_credit(s.to[i])) {
-            *peer = s.to[i]->peer;
-            return snprintf(text, size, "credit of rank %d (channel %u, %s, step %llu)", *peer, w->channel,
-                            rondo_proto_name((enum rondo_proto)w->proto), (unsigned long long)s.to[i]->step);
+            return blocked_on(s.to[i], w, RONDO_BLOCKED_CREDIT);
         }
     }
-    return 0;
+    return (struct rondo_blocked){ .peer = RONDO_NO_PEER };
 }
 
-static int exec_cpu_describe(struct rondo_exec *exec, char *text, size_t size, int *peer)
+/* What a lane's first run waits for. */
+static struct rondo_blocked blocked_run(const struct rondo_run *run)
 {
-    for (int i = 0; i < exec->nactive; i++) {
-        struct rondo_run *run = exec->lane[exec->active[i]].first;
-        if (run == NULL) {
-            continue;
-        }
-        if (run->ready != NULL && !run->flow[0].entered) {
-            *peer = run->work.seat.root;
-            return snprintf(text, size, "rank %d to make its side of the connection", *peer);
-        }
-        for (int f = 0; f < (int)run->nflows; f++) {
-            int n = run->flow[f].entered && run->flow[f].loop < run->nloops
-                        ? describe_flow(run, &run->flow[f], text, size, peer)
-                        : 0;
-            if (n > 0) {
-                return n;
+    if (run->ready != NULL && !run->flow[0].entered) {
+        return (struct rondo_blocked){ .peer = run->work.seat.root,
+                                       .channel = (uint16_t)run->work.channel,
+                                       .proto = run->work.proto,
+                                       .what = RONDO_BLOCKED_CONNECT };
+    }
+    for (int f = 0; f < (int)run->nflows; f++) {
+        struct rondo_blocked blocked;
+        if (run->flow[f].entered && run->flow[f].loop < run->nloops) {
+            blocked = blocked_flow(run, &run->flow[f]);
+            if (blocked.what != RONDO_BLOCKED_NONE) {
+                return blocked;
             }
         }
     }
-    *peer = RONDO_NO_PEER;
+    return (struct rondo_blocked){ .peer = RONDO_NO_PEER };
+}
+
+static int exec_cpu_describe(struct rondo_exec *exec, int at, char *text, size_t size,
+                             struct rondo_blocked *blocked)
+{
+    for (int i = 0; i < exec->nactive; i++) {
+        struct rondo_run *run = exec->lane[exec->active[i]].first;
+        *blocked = run != NULL ? blocked_run(run) : (struct rondo_blocked){ .what = RONDO_BLOCKED_NONE };
+        if (blocked->what == RONDO_BLOCKED_NONE || at-- > 0) {
+            continue;
+        }
+        switch ((enum rondo_blocked_what)blocked->what) {
+        case RONDO_BLOCKED_CONNECT:
+            return snprintf(text, size, "rank %d to make its side of the connection", (int)blocked->peer);
+        case RONDO_BLOCKED_MESSAGE:
+            return snprintf(text, size, "the message of local rank %d", -1 - (int)blocked->peer);
+        default:
+            return snprintf(text, size, "%s rank %d (channel %u, %s, step %llu)",
+                            blocked->what == RONDO_BLOCKED_DATA ? "data from" : "credit of",
+                            (int)blocked->peer, (unsigned)blocked->channel,
+                            rondo_proto_name((enum rondo_proto)blocked->proto),
+                            (unsigned long long)blocked->step);
+        }
+    }
+    *blocked = (struct rondo_blocked){ .peer = RONDO_NO_PEER };
     return 0;
 }
 

@@ -581,31 +581,38 @@ int64_t rondo_exec_cuda_waited(struct rondo_exec *exec, struct rondo_cuda_wait *
     return ns > longest ? ns : longest;
 }
 
-static int exec_describe(struct rondo_exec *exec, char *text, size_t size, int *peer)
+static int exec_describe(struct rondo_exec *exec, int at, char *text, size_t size,
+                         struct rondo_blocked *blocked)
 {
     static const char *const what[] = { "", "data from", "credit of" };
     int silent;
-    *peer = RONDO_NO_PEER;
     for (size_t i = 0; i < RONDO_COUNTOF(exec->words); i++) {
         for (int b = 0; b < exec->config.nchannels; b++) {
             uint16_t waits = WORD(exec->words[i]->block[b].waits), port = WORD(exec->words[i]->block[b].port);
-            if (waits == 0 || waits >= RONDO_COUNTOF(what)) {
+            if (waits == 0 || waits >= RONDO_COUNTOF(what) || at-- > 0) {
                 continue;
             }
-            *peer = WORD(exec->words[i]->block[b].peer);
-            return snprintf(text, size, "%s rank %d (block %d, %s, step %llu)", what[waits], *peer, b,
+            *blocked = (struct rondo_blocked){ .peer = WORD(exec->words[i]->block[b].peer),
+                                               .channel = (uint16_t)b,
+                                               .proto = RONDO_NUM_PROTOS,
+                                               .what = waits == 1 ? RONDO_BLOCKED_DATA : RONDO_BLOCKED_CREDIT,
+                                               .step = WORD(exec->words[i]->block[b].step) };
+            return snprintf(text, size, "%s rank %d (block %d, %s, step %llu)", what[waits],
+                            (int)blocked->peer, b,
                             port == RONDO_NUM_PORTS   ? "direct"
                             : port == RONDO_PORT_RING ? "ring"
                             : port == RONDO_PORT_PEER ? "send or receive"
                             : port < RONDO_PORT_PEER  ? "tree"
                                                       : "doubling",
-                            (unsigned long long)WORD(exec->words[i]->block[b].step));
+                            (unsigned long long)blocked->step);
         }
     }
-    silent = rondo_cuda_copy_silent(exec); /* read it once: the stream may go on */
+    *blocked = (struct rondo_blocked){ .peer = RONDO_NO_PEER };
+    silent = at == 0 ? rondo_cuda_copy_silent(exec) : -1; /* read it once: the stream may go on */
     if (silent >= 0) {
-        *peer = silent;
-        return snprintf(text, size, "rank %d to make a call by copy engines", *peer);
+        *blocked =
+            (struct rondo_blocked){ .peer = silent, .proto = RONDO_NUM_PROTOS, .what = RONDO_BLOCKED_DATA };
+        return snprintf(text, size, "rank %d to make a call by copy engines", silent);
     }
     return 0;
 }

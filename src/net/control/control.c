@@ -22,11 +22,18 @@ static size_t first_bytes(const struct rondo_control_config *config)
            rondo_round_up(config->extra, RONDO_CTRL_ALIGN);
 }
 
+/* Where the rings begin: on a page of their own, for few communicators use them. */
+static size_t rings_at(const struct rondo_control_config *config)
+{
+    enum { PAGE = 4096 };
+    return rondo_round_up(first_bytes(config), PAGE);
+}
+
 static size_t control_bytes(const struct rondo_control_config *config)
 {
-    size_t bytes = first_bytes(config) +
-                   (sizeof(struct rondo_control_box) + RONDO_SPLIT_SLOTS * sizeof(struct rondo_split_place)) *
-                       (size_t)config->nlocal;
+    size_t bytes = rings_at(config) + (sizeof(struct rondo_record_rings) + sizeof(struct rondo_control_box) +
+                                       RONDO_SPLIT_SLOTS * sizeof(struct rondo_split_place)) *
+                                          (size_t)config->nlocal;
     return bytes + (config->nlocal > 1 && config->mailbox_capacity > 0
                         ? rondo_mailbox_bytes(config->mailbox_capacity, config->nlocal)
                         : 0);
@@ -83,6 +90,9 @@ static rondo_status control_new(struct rondo_control **control_out, const struct
     control->peers = config->peers;
     control->describe = config->describe;
     control->pid = getpid();
+    control->record = -1;
+    control->nnodes = config->nnodes > 1 ? config->nnodes : 1;
+    control->node = config->nnodes > 1 ? config->node_of[config->rank] : 0;
     snprintf(control->name, sizeof(control->name), "%s", config->name ? config->name : "?");
     memset(control->local_of, -1, sizeof(int) * (size_t)config->nranks);
     for (int i = 0; i < config->nlocal; i++) {
@@ -107,8 +117,11 @@ static void control_place(struct rondo_control *control, const struct rondo_cont
     control->own = &control->blocks[control->local_rank];
     control->boards = (uint8_t *)(control->blocks + control->nlocal);
     control->extra = control->boards + rondo_control_boards_bytes(control->nlocal, control->nranks);
-    control->boxes = (struct rondo_control_box *)(control->extra +
-                                                  rondo_round_up(config->extra, RONDO_CTRL_ALIGN));
+    control->rings = (struct rondo_record_rings *)(void *)(control->shm.base + rings_at(config));
+    control->own_rings = &control->rings[control->local_rank];
+    control->clock = (enum rondo_record_clock)control->head->clock;
+    control->ring_mask = control->clock == RONDO_CLOCK_OFF ? RONDO_CALL_RING - 1 : RONDO_RECORD_CALLS - 1;
+    control->boxes = (struct rondo_control_box *)(control->rings + control->nlocal);
     control->splits = (struct rondo_split_place *)(control->boxes + control->nlocal);
     if (control->nlocal > 1 && config->mailbox_capacity > 0) {
         control->mailbox.places = (uint8_t *)(control->splits + RONDO_SPLIT_SLOTS * (size_t)control->nlocal);
@@ -124,8 +137,23 @@ static void control_announce(struct rondo_control *control)
 {
     struct rondo_control_life *life = &control->own->life;
     life->pid = control->pid;
+    life->rank = control->rank;
     life->start = rondo_process_start(control->pid);
     atomic_store_explicit(&life->state, RONDO_LIFE_ATTACHED, memory_order_release);
+}
+
+/* What a reader of the record needs. */
+static void head_fill(struct rondo_control_head *head, const struct rondo_control_config *config)
+{
+    head->record_version = RONDO_RECORD_VERSION;
+    head->clock = rondo_record_clock();
+    head->ticks = rondo_record_ticks((enum rondo_record_clock)head->clock);
+    head->ticks_ns = rondo_now_ns();
+    head->reason_at = sizeof(struct rondo_control_head);
+    head->blocks_at = head->reason_at + sizeof(struct rondo_control_reason);
+    head->block_bytes = sizeof(struct rondo_control_block);
+    head->rings_at = rings_at(config);
+    head->rings_bytes = sizeof(struct rondo_record_rings);
 }
 
 rondo_status rondo_control_create(struct rondo_control **control_out,
@@ -139,6 +167,7 @@ rondo_status rondo_control_create(struct rondo_control **control_out,
     RONDO_TRY_GOTO((config->pinned ? rondo_pool_take_apart : rondo_pool_take)(
                        &control->shm, bytes, reserved, config->shm_mode, RONDO_SHM_FOR_CONTROL),
                    fail);
+    head_fill((struct rondo_control_head *)control->shm.base, config);
     control_place(control, config);
     control->head->comm_hash = config->comm_hash;
     control->head->bytes = bytes;
@@ -188,6 +217,20 @@ fail:
     return status;
 }
 
+static void record_add(struct rondo_control *control)
+{
+    struct rondo_record_entry entry = { .rank = control->rank,
+                                        .nranks = control->nranks,
+                                        .local_rank = control->local_rank,
+                                        .nlocal = control->nlocal,
+                                        .node = control->node,
+                                        .nnodes = control->nnodes,
+                                        .comm_hash = control->head->comm_hash,
+                                        .bytes = control->head->bytes };
+    snprintf(entry.name, sizeof(entry.name), "%s", control->name);
+    control->record = rondo_record_add(&entry, &control->shm);
+}
+
 rondo_status rondo_control_start(struct rondo_control *control)
 {
     if (control->local_rank == 0) {
@@ -195,6 +238,7 @@ rondo_status rondo_control_start(struct rondo_control *control)
     }
     RONDO_TRY(rondo_wire_join(control));
     RONDO_TRY(rondo_control_watch(control));
+    record_add(control);
     atomic_store_explicit(&control->own->life.state, RONDO_LIFE_ALIVE, memory_order_release);
     return RONDO_SUCCESS;
 }
@@ -214,6 +258,7 @@ void rondo_control_close(struct rondo_control *control)
     }
     if (control->pid == getpid()) {
         rondo_control_unwatch(control);
+        rondo_record_remove(control->record);
         rondo_control_leave(control); /* else its missing beats would look like a fault */
         rondo_wire_part(control);
         if (control->local_rank == 0) {
@@ -332,45 +377,110 @@ rondo_status rondo_control_reason(struct rondo_control *control, char *text, int
  * assembles the words from the fields instead of copying them: a wide load of fields that were just stored
  * would stall.
  */
-enum { WORD_SEQ, WORD_COUNT, WORD_WORD_OP, WORD_ROOT_KIND, LINE_WORDS, STATE_SHIFT = 48 };
+static inline void line_begin(const struct rondo_control *control, struct rondo_record_line *line,
+                              const struct rondo_call *call)
+{
+    uint64_t kind = (uint64_t)call->coll << 32 | (uint64_t)call->dtype << 40 |
+                    UINT64_C(1) << RONDO_LINE_STATE_SHIFT;
+    atomic_store_explicit(&line->word[RONDO_LINE_SEQ], 0, memory_order_relaxed);
+    atomic_store_explicit(&line->word[RONDO_LINE_COUNT], call->count, memory_order_release);
+    atomic_store_explicit(&line->word[RONDO_LINE_OP], call->word | (uint64_t)(uint32_t)call->op << 32,
+                          memory_order_release);
+    atomic_store_explicit(&line->word[RONDO_LINE_KIND], (uint32_t)call->root | kind, memory_order_release);
+    atomic_store_explicit(&line->word[RONDO_LINE_BEGIN], rondo_record_ticks(control->clock),
+                          memory_order_release);
+    atomic_store_explicit(&line->word[RONDO_LINE_END], 0, memory_order_release);
+    atomic_store_explicit(&line->word[RONDO_LINE_SEQ], call->seq, memory_order_release);
+}
 
-_Static_assert(LINE_WORDS <= RONDO_COUNTOF(((struct rondo_control_line *)0)->word), "a line holds a call");
+/* ticks 0: the end is not timed. */
+static inline void line_end(struct rondo_record_line *line, uint64_t seq, uint64_t ticks)
+{
+    if (atomic_load_explicit(&line->word[RONDO_LINE_SEQ], memory_order_relaxed) == seq) {
+        uint64_t kind = atomic_load_explicit(&line->word[RONDO_LINE_KIND], memory_order_relaxed);
+        if (ticks != 0) {
+            atomic_store_explicit(&line->word[RONDO_LINE_END], ticks, memory_order_release);
+        }
+        atomic_store_explicit(&line->word[RONDO_LINE_KIND],
+                              (kind & ~(UINT64_C(0xff) << RONDO_LINE_STATE_SHIFT)) |
+                                  UINT64_C(2) << RONDO_LINE_STATE_SHIFT,
+                              memory_order_release);
+    }
+}
 
 void rondo_control_call_begin(struct rondo_control *control, const struct rondo_call *call)
 {
-    struct rondo_control_line *line = &control->own->ring[call->seq % RONDO_CALL_RING];
-    uint64_t kind = (uint64_t)call->coll << 32 | (uint64_t)call->dtype << 40 | UINT64_C(1) << STATE_SHIFT;
-    atomic_store_explicit(&line->word[WORD_SEQ], 0, memory_order_relaxed);
-    atomic_store_explicit(&line->word[WORD_COUNT], call->count, memory_order_release);
-    atomic_store_explicit(&line->word[WORD_WORD_OP], call->word | (uint64_t)(uint32_t)call->op << 32,
-                          memory_order_release);
-    atomic_store_explicit(&line->word[WORD_ROOT_KIND], (uint32_t)call->root | kind, memory_order_release);
-    atomic_store_explicit(&line->word[WORD_SEQ], call->seq, memory_order_release);
+    line_begin(control, &control->own_rings->collective[call->seq & control->ring_mask], call);
     atomic_store_explicit(&control->own->calls.begun, call->seq, memory_order_release);
 }
 
-void rondo_control_call_end(struct rondo_control *control, uint64_t seq)
+static inline void call_end(struct rondo_control *control, uint64_t seq, uint64_t ticks)
 {
-    struct rondo_control_line *line = &control->own->ring[seq % RONDO_CALL_RING];
-    if (atomic_load_explicit(&line->word[WORD_SEQ], memory_order_relaxed) == seq) {
-        uint64_t kind = atomic_load_explicit(&line->word[WORD_ROOT_KIND], memory_order_relaxed);
-        atomic_store_explicit(&line->word[WORD_ROOT_KIND],
-                              (kind & ~(UINT64_C(0xff) << STATE_SHIFT)) | UINT64_C(2) << STATE_SHIFT,
-                              memory_order_release);
-    }
+    line_end(&control->own_rings->collective[seq & control->ring_mask], seq, ticks);
     atomic_store_explicit(&control->own->calls.done, seq, memory_order_release);
+}
+
+void rondo_control_call_end(struct rondo_control *control, uint64_t seq) { call_end(control, seq, 0); }
+
+void rondo_control_call_end_timed(struct rondo_control *control, uint64_t seq)
+{
+    call_end(control, seq, rondo_record_ticks(control->clock));
+}
+
+void rondo_control_message_begin(struct rondo_control *control, const struct rondo_call *message)
+{
+    if (control->clock != RONDO_CLOCK_OFF) {
+        line_begin(control, &control->own_rings->message[message->seq % RONDO_RECORD_CALLS], message);
+        atomic_store_explicit(&control->own->calls.messages, message->seq, memory_order_release);
+    }
+}
+
+void rondo_control_message_end(struct rondo_control *control, uint64_t seq)
+{
+    if (control->clock != RONDO_CLOCK_OFF) {
+        line_end(&control->own_rings->message[seq % RONDO_RECORD_CALLS], seq,
+                 rondo_record_ticks(control->clock));
+    }
+}
+
+void rondo_control_waiting(struct rondo_control *control, const struct rondo_blocked *blocked, int n,
+                           const char *text)
+{
+    struct rondo_record_wait *wait = &control->own->wait;
+    uint64_t stamp = atomic_load_explicit(&wait->stamp, memory_order_relaxed);
+    if ((stamp & 1) != 0 ||
+        !atomic_compare_exchange_strong_explicit(&wait->stamp, &stamp, stamp + 1, memory_order_acq_rel,
+                                                 memory_order_relaxed)) {
+        return; /* another thread of this rank writes it */
+    }
+    if (n == 0) {
+        wait->since_ns = 0;
+    } else if (wait->since_ns == 0 || (uint32_t)n != wait->nlanes ||
+               memcmp(wait->lane, blocked, sizeof(*blocked) * (size_t)n) != 0) {
+        wait->since_ns = rondo_now_ns();
+        memcpy(wait->lane, blocked, sizeof(*blocked) * (size_t)n);
+        snprintf(wait->text, sizeof(wait->text), "%s", text);
+    }
+    wait->nlanes = (uint32_t)n;
+    wait->begun = atomic_load_explicit(&control->own->calls.begun, memory_order_relaxed);
+    atomic_store_explicit(&wait->stamp, stamp + 2, memory_order_release);
+}
+
+int rondo_control_claim_report(struct rondo_control *control)
+{
+    return atomic_exchange_explicit(&control->head->reported, 1, memory_order_acq_rel) == 0;
 }
 
 static void line_unpack(const uint64_t *word, struct rondo_call *call)
 {
-    *call = (struct rondo_call){ .seq = word[WORD_SEQ],
-                                 .count = word[WORD_COUNT],
-                                 .word = (uint32_t)word[WORD_WORD_OP],
-                                 .op = (int32_t)(word[WORD_WORD_OP] >> 32),
-                                 .root = (int32_t)(uint32_t)word[WORD_ROOT_KIND],
-                                 .coll = (uint8_t)(word[WORD_ROOT_KIND] >> 32),
-                                 .dtype = (uint8_t)(word[WORD_ROOT_KIND] >> 40),
-                                 .state = (uint8_t)(word[WORD_ROOT_KIND] >> STATE_SHIFT) };
+    *call = (struct rondo_call){ .seq = word[RONDO_LINE_SEQ],
+                                 .count = word[RONDO_LINE_COUNT],
+                                 .word = (uint32_t)word[RONDO_LINE_OP],
+                                 .op = (int32_t)(word[RONDO_LINE_OP] >> 32),
+                                 .root = (int32_t)(uint32_t)word[RONDO_LINE_KIND],
+                                 .coll = (uint8_t)(word[RONDO_LINE_KIND] >> 32),
+                                 .dtype = (uint8_t)(word[RONDO_LINE_KIND] >> 40),
+                                 .state = (uint8_t)(word[RONDO_LINE_KIND] >> RONDO_LINE_STATE_SHIFT) };
 }
 
 int rondo_control_last_call(struct rondo_control *control, int rank, int64_t since_ns,
@@ -393,20 +503,20 @@ int rondo_control_call_of(struct rondo_control *control, int rank, uint64_t seq,
     for (int tries = 0; tries < 64; tries++) {
         uint64_t want = seq ? seq
                             : atomic_load_explicit(&control->blocks[local].calls.begun, memory_order_acquire);
-        struct rondo_control_line *line = &control->blocks[local].ring[want % RONDO_CALL_RING];
-        uint64_t word[LINE_WORDS];
-        for (int i = 0; i < LINE_WORDS; i++) {
+        struct rondo_record_line *line = &control->rings[local].collective[want & control->ring_mask];
+        uint64_t word[RONDO_LINE_BEGIN];
+        for (int i = 0; i < RONDO_LINE_BEGIN; i++) {
             word[i] = atomic_load_explicit(&line->word[i], memory_order_acquire);
         }
         if (want == 0) {
             return 0;
         }
-        if (word[WORD_SEQ] == want &&
-            atomic_load_explicit(&line->word[WORD_SEQ], memory_order_relaxed) == want) {
+        if (word[RONDO_LINE_SEQ] == want &&
+            atomic_load_explicit(&line->word[RONDO_LINE_SEQ], memory_order_relaxed) == want) {
             line_unpack(word, call);
             return 1;
         }
-        if (seq && word[WORD_SEQ] != 0 && word[WORD_SEQ] != seq) {
+        if (seq && word[RONDO_LINE_SEQ] != 0 && word[RONDO_LINE_SEQ] != seq) {
             return 0; /* not in the ring; seq 0 would mean that the line is being written */
         }
     }

@@ -16,6 +16,7 @@
 #define RONDO_NET_CONTROL_CONTROL_H
 
 #include "base/mailbox.h"
+#include "base/record.h"
 #include "base/shm.h"
 #include "base/wait.h"
 #include "net/peer.h"
@@ -30,6 +31,7 @@ struct rondo_call {
     uint8_t state;        /* 1: entered, 2: done */
     uint8_t reserved[29]; /* not stored in the ring */
 };
+_Static_assert(sizeof(struct rondo_call) == 64, "what an answer over the wire holds");
 
 /* The send or receive that a rank waits in. */
 struct rondo_message {
@@ -39,7 +41,7 @@ struct rondo_message {
 };
 
 enum {
-    RONDO_CALL_RING = 16,
+    RONDO_CALL_RING = 16, /* calls that are compared; the record keeps more (record.h) */
     RONDO_MSG_BYTES = 1024,
     RONDO_CONTROL_ASKED = 8,         /* ranks of other nodes whose calls are kept */
     RONDO_CONTROL_ASK_NS = 100000000 /* least time between two questions to such a rank */
@@ -142,6 +144,20 @@ rondo_status rondo_control_progress(struct rondo_control *control, int *moved);
 /** Record that a call begins, or that it is done. On the hot path: a few stores to this rank's own lines. */
 void rondo_control_call_begin(struct rondo_control *control, const struct rondo_call *call);
 void rondo_control_call_end(struct rondo_control *control, uint64_t seq);
+/** The same, with the time. */
+void rondo_control_call_end_timed(struct rondo_control *control, uint64_t seq);
+/** Record that a send or receive of the user begins (coll, dtype, count, root: the peer), or that it is done.
+ * seq: its number among this rank's messages, from 1. */
+void rondo_control_message_begin(struct rondo_control *control, const struct rondo_call *message);
+void rondo_control_message_end(struct rondo_control *control, uint64_t seq);
+/** Record what this rank's runs wait for, for rondo-doctor. n 0: it does not wait. */
+void rondo_control_waiting(struct rondo_control *control, const struct rondo_blocked *blocked, int n,
+                           const char *text);
+/** @return 1 for the first caller on the node: it writes the report about the communicator. */
+int rondo_control_claim_report(struct rondo_control *control);
+/** Have the control thread call a function soon after each rondo_control_wake, which is async-signal-safe. */
+void rondo_control_on_wake(void (*function)(void));
+void rondo_control_wake(void);
 /**
  * Get call @a seq of a rank; 0: its newest. @return 0: it is not in the ring (yet, or any more). A rank of
  * another node is asked, at most every RONDO_CONTROL_ASK_NS: 0 until it has answered, and the answer may be

@@ -2,12 +2,13 @@
  * Inside the control plane: the segment's layout, and what the folder's files share. Of other files only
  * those of a child's bootstrap include this.
  *
- *   head | reason | block of each local rank | boards of each | extra | inbox of each | splits | mailbox
+ *   head | reason | block of each local rank | boards of each | extra | rings of each | inbox of each | splits
+ *   | mailbox
  *
- * Lines of different writers are RONDO_CTRL_ALIGN apart. A segment takes 128 (head) + 640 (reason) bytes and,
- * for each local rank, 1,280 and four boards (16 and 8 for each rank of the communicator); its inboxes of
- * 17,536 bytes, its 8,192 bytes for splits and its mailbox take pages when they are used, but in a file all
- * is reserved at once, because /dev/shm may be small. Readers check what a peer wrote before it bounds a copy or an index, and no reader
+ * Lines of different writers are RONDO_CTRL_ALIGN apart. A segment takes 256 (head) + 640 (reason) bytes and,
+ * for each local rank, 512 and four boards (16 and 8 for each rank of the communicator); its rings of 32,768
+ * bytes, its inboxes of 17,536, its 8,192 for splits and its mailbox take pages when they are used, but in a
+ * file all is reserved at once, because /dev/shm may be small. Readers check what a peer wrote before it bounds a copy or an index, and no reader
  * waits for a writer without a limit.
  */
 #ifndef RONDO_NET_CONTROL_CONTROL_IMPL_H
@@ -16,11 +17,12 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/record.h"
 #include "net/control/control.h"
 
 enum {
     RONDO_CONTROL_MAGIC = 0x636e6472,
-    RONDO_CONTROL_VERSION = 1,
+    RONDO_CONTROL_VERSION = 2,
     RONDO_CONTROL_NAME = 64,        /* bytes of a communicator's name in errors */
     RONDO_CONTROL_MAX_LOCAL = 8192, /* ranks of a node: must fit the owner field of a cell's word */
     RONDO_MSG_CELLS = 16,           /* messages in an inbox; a power of two */
@@ -34,6 +36,15 @@ struct rondo_control_head {
     uint32_t version;
     int32_t nlocal;
     struct rondo_shm_name arena; /* of the leader, whose record names this segment instead */
+    /* For readers of the record (record.h): bytes from the segment's start, and the pair of times that tells
+     * what a tick is. */
+    uint32_t record_version, clock; /* enum rondo_record_clock */
+    uint64_t ticks;
+    int64_t ticks_ns; /* CLOCK_MONOTONIC */
+    uint32_t blocks_at, block_bytes;
+    uint64_t rings_at;
+    uint32_t rings_bytes, reason_at;
+    _Atomic uint32_t reported; /* a rank of the node writes the report */
 } RONDO_ALIGNED(RONDO_CTRL_ALIGN);
 
 /*
@@ -57,6 +68,7 @@ struct rondo_control_life {
     _Atomic uint32_t state; /* RONDO_LIFE_...; pid and start are valid from ATTACHED on */
     int32_t pid;
     uint64_t start; /* rondo_process_start */
+    int32_t rank;
 } RONDO_ALIGNED(RONDO_CTRL_ALIGN);
 
 /* The rank's calling thread writes it, for diagnosis. Nothing else may be decided by these numbers. */
@@ -65,12 +77,8 @@ struct rondo_control_calls {
     _Atomic uint64_t waits; /* grows while the rank waits inside Rondo, stands still while it computes */
     _Atomic uint64_t message, message_count; /* struct rondo_message; 0: none. message is written last */
     _Atomic uint64_t stuck;                  /* number of a call << 24 | rank that it waits for */
+    _Atomic uint64_t messages;               /* number of the newest message begun */
 } RONDO_ALIGNED(RONDO_CTRL_ALIGN);
-
-/* A struct rondo_call that control.c packs into words; word 0 is seq, and 0 while the others are written. */
-struct rondo_control_line {
-    _Atomic uint64_t word[sizeof(struct rondo_call) / 8];
-} RONDO_ALIGNED(RONDO_CACHE_LINE);
 
 /* A cell's word: lap << 16, owner (sender's local rank) << 2, state. The lap is the position of the cell's
  * message divided by the number of cells, so fresh memory is an empty inbox. Owner and lap change in one
@@ -104,7 +112,7 @@ _Static_assert(sizeof(struct rondo_split_place) == 1024, "documented size");
 struct rondo_control_block {
     struct rondo_control_life life;
     struct rondo_control_calls calls;
-    struct rondo_control_line ring[RONDO_CALL_RING];
+    struct rondo_record_wait wait;
 };
 
 /* The counts of a call with counts per rank (control_counts.c). */
@@ -116,10 +124,10 @@ struct rondo_control_board {
 };
 size_t rondo_control_boards_bytes(int nlocal, int nranks);
 
-_Static_assert(sizeof(struct rondo_call) == 64, "a call is one cache line");
-_Static_assert(sizeof(struct rondo_control_head) == 128 && sizeof(struct rondo_control_reason) == 640,
+_Static_assert(sizeof(struct rondo_control_head) == 256 && sizeof(struct rondo_control_reason) == 640,
                "documented sizes");
-_Static_assert(sizeof(struct rondo_control_block) == 1280 && sizeof(struct rondo_control_box) == 17536,
+_Static_assert(sizeof(struct rondo_record_rings) == 32768, "documented size");
+_Static_assert(sizeof(struct rondo_control_block) == 512 && sizeof(struct rondo_control_box) == 17536,
                "documented sizes");
 
 /* A message taken out of the inbox that nobody has asked for yet. */
@@ -162,6 +170,11 @@ struct rondo_control {
     struct rondo_control_head *head;
     struct rondo_control_reason *reason;
     struct rondo_control_block *blocks, *own;
+    struct rondo_record_rings *rings, *own_rings;
+    enum rondo_record_clock clock;
+    uint32_t ring_mask; /* lines of the ring that are used, less 1 */
+    int record;         /* its number in the process's index; -1: none */
+    int nnodes, node;
     uint8_t *boards, *extra;
     unsigned nboards; /* written by this rank */
     struct rondo_control_box *boxes;

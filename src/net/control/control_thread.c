@@ -47,10 +47,42 @@ struct watcher {
 static pthread_mutex_t watcher_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct watcher *watcher; /* NULL: no control is started */
 
+/* Of the process: rondo_control_wake sets wanted and writes to the descriptor. */
+static struct {
+    void (*_Atomic function)(void);
+    _Atomic int wanted, event; /* event: a descriptor + 1; 0: no thread */
+} wake;
+
+void rondo_control_on_wake(void (*function)(void)) { atomic_store(&wake.function, function); }
+
+void rondo_control_wake(void)
+{
+    uint64_t one = 1;
+    int event = atomic_load(&wake.event) - 1;
+    atomic_store(&wake.wanted, 1);
+    if (event >= 0 && write(event, &one, sizeof(one)) < 0) {
+        return; /* the thread looks again at its next beat */
+    }
+}
+
+/* For the control thread, which holds no lock. */
+static void answer_wake(int event)
+{
+    uint64_t count;
+    void (*function)(void) = atomic_load(&wake.function);
+    if (atomic_exchange(&wake.wanted, 0)) {
+        (void)!read(event, &count, sizeof(count)); /* or the thread would not sleep again */
+        if (function != NULL) {
+            function();
+        }
+    }
+}
+
 /* A forked child has the watcher's memory, but not its thread, which may have held the lock. */
 static void forget_watcher(void)
 {
     pthread_mutex_init(&watcher_lock, NULL);
+    atomic_store(&wake.event, 0);
     watcher = NULL;
 }
 
@@ -289,6 +321,7 @@ static void *watcher_main(void *arg)
         if (!w->stop) {
             pthread_mutex_unlock(&watcher_lock);
             rondo_wire_tick(now, restart, w->beat_ns, w->dead_ns);
+            answer_wake(w->event);
             /* Only to sleep: the events may be out of date by the time the lock is held, so watcher_check
              * asks again. */
             epoll_wait(w->epoll, events, (int)RONDO_COUNTOF(events), timeout_ms > 0 ? timeout_ms : 1);
@@ -343,6 +376,7 @@ static rondo_status watcher_start(struct watcher **watcher_out)
         goto fail;
     }
     RONDO_TRY_GOTO(watcher_start_thread(w), fail);
+    atomic_store(&wake.event, w->event + 1);
     *watcher_out = w;
     return RONDO_SUCCESS;
 fail:
@@ -356,6 +390,7 @@ static void watcher_end_unlock(struct watcher *w)
     uint64_t one = 1;
     w->stop = 1;
     watcher = NULL;
+    atomic_store(&wake.event, 0);
     pthread_mutex_unlock(&watcher_lock);
     while (write(w->event, &one, sizeof(one)) < 0 && errno == EINTR) {
     }

@@ -1,0 +1,464 @@
+/* rondo-doctor: what the ranks of a job do, and what keeps them. It looks at this host through src/observe, and
+ * has itself run on the others. */
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/array.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/param.h"
+#include "observe/observe.h"
+#include "tools/tool.h"
+
+static const char program[] = "rondo-doctor";
+
+enum { MOST_HOSTS = 4096, AT_ONCE = 64, SAMPLE_MS = 200, MOST_STACKS = 4 };
+
+enum option {
+    ALL,
+    HOSTS,
+    AGENT,
+    HERE,
+    ANY_HOST,
+    SLOW,
+    SAMPLE,
+    STACKS,
+    NO_STACK,
+    JSON,
+    FLIGHT,
+    SVG,
+    OUTPUT,
+    COLLECT,
+    HELP,
+    VERSION,
+    NUM_OPTIONS
+};
+
+static const struct tool_option options[NUM_OPTIONS] = {
+    [ALL] = { "--all", "", 0, 0, "What to look at", "all ranks of this user on this host" },
+    [HOSTS] = { "--hosts", "LIST", 1, 1, "",
+                "also look on these hosts, \"n1,n2\"; default: those of a Slurm job" },
+    [AGENT] = { "--agent", "CMD", 1, 1, "",
+                "how to start itself there: CMD HOST COMMAND...; default: srun --overlap in a Slurm job, "
+                "else ssh" },
+    [HERE] = { "--here", "", 0, 0, "", "look on this host only" },
+    [ANY_HOST] = { "--any-host", "", 0, 0, "", "also show ranks of containers that have another host name" },
+    [SLOW] = { "--slow", "SECONDS", 1, 1, "", "how long a wait is a finding (1)" },
+    [SAMPLE] = { "--sample", "MS", 1, 1, "", "how long to watch what the ranks use of a core (200)" },
+    [STACKS] = { "--stacks", "", 0, 0, "",
+                 "the stack of every rank (gdb or eu-stack, which stop it for a moment)" },
+    [NO_STACK] = { "--no-stack", "", 0, 0, "", "no stacks; default: of up to 4 ranks that others wait for" },
+    [JSON] = { "--json", "", 0, 0, "How to show it", "everything as JSON" },
+    [FLIGHT] = { "--flight", "", 0, 0, "",
+                 "the calls as JSON of PyTorch's flight recorder, an object a rank" },
+    [SVG] = { "--svg", "", 0, 0, "", "a picture of ranks by time" },
+    [OUTPUT] = { "--output", "FILE", 1, 1, "", "write there instead of standard output" },
+    [COLLECT] = { "--collect", "", 0, 0, "", "what it writes to itself from another host" },
+    [HELP] = { "--help", "", 0, 0, "", "show this help and exit" },
+    [VERSION] = { "--version", "", 0, 0, "", "show the library's version and exit" },
+};
+
+static const struct tool_options table = {
+    .program = program,
+    .usage =
+        "JOB|PID|--all [OPTION...]\n"
+        "\n"
+        "Show what the ranks of a job do: for each communicator who is in which call, who waits for whom\n"
+        "and since when, who is dead, stopped or always last. The first line is the verdict. PID is a "
+        "rank's\n"
+        "process or its launcher (mpirun); JOB is a job of Slurm, or what mpirun calls its job.",
+    .outro =
+        "\n"
+        "It reads shared memory and /proc, and needs no help of the ranks: they may be stopped. Only the\n"
+        "user who started the job, and root, may look.\n"
+        "\n"
+        "Exit status:\n"
+        "  0  nobody waits\n"
+        "  1  a finding: the first line says which\n"
+        "  2  wrong usage\n"
+        "  3  no rank was found, or a host could not be asked\n",
+    .option = options,
+    .n = NUM_OPTIONS,
+    .most_words = 1,
+    .help = HELP,
+    .version = VERSION,
+};
+
+/* What to look at. */
+struct target {
+    const char *job;
+    int *pids; /* NULL: all */
+    int npids, capacity;
+};
+
+/* ---- processes below a launcher ---- */
+
+static int parent_of(int pid)
+{
+    char path[32], text[512], *at;
+    FILE *file;
+    size_t n;
+    int parent = 0;
+    snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+    file = fopen(path, "re");
+    if (file == NULL) return 0;
+    n = fread(text, 1, sizeof(text) - 1, file);
+    fclose(file);
+    text[n] = '\0';
+    at = strrchr(text, ')');
+    return at != NULL && sscanf(at + 1, " %*c %d", &parent) == 1 ? parent : 0;
+}
+
+static int is_below(int pid, int ancestor)
+{
+    for (int depth = 0; pid > 1 && depth < 64; depth++, pid = parent_of(pid)) {
+        if (pid == ancestor) return 1;
+    }
+    return 0;
+}
+
+static rondo_status add_descendants(struct target *target, int ancestor)
+{
+    DIR *proc = opendir("/proc");
+    struct dirent *file;
+    rondo_status status = RONDO_SUCCESS;
+    while (proc != NULL && status == RONDO_SUCCESS && (file = readdir(proc)) != NULL) {
+        int pid = isdigit((unsigned char)file->d_name[0]) ? atoi(file->d_name) : 0;
+        if (pid > 0 && is_below(pid, ancestor)) {
+            status = RONDO_ARRAY_GROW(target->pids, target->npids, target->capacity, "processes");
+            if (status == RONDO_SUCCESS) target->pids[target->npids++] = pid;
+        }
+    }
+    if (proc != NULL) closedir(proc);
+    return status;
+}
+
+/* A number is a process if there is one, else a job. */
+static rondo_status target_find(struct target *target, const char *word)
+{
+    char path[48];
+    int64_t pid;
+    if (word == NULL) return RONDO_SUCCESS;
+    if (rondo_parse_int(word, &pid) == 0 && pid > 0 && pid <= INT32_MAX) {
+        snprintf(path, sizeof(path), "/proc/%d", (int)pid);
+        if (access(path, F_OK) == 0) return add_descendants(target, (int)pid);
+    }
+    target->job = word;
+    return RONDO_SUCCESS;
+}
+
+/* ---- other hosts ---- */
+
+struct host {
+    char name[RONDO_HOST_LEN];
+    pid_t child;
+    int out; /* of the child; -1: not started */
+};
+
+struct hosts {
+    int n;
+    struct host *host;
+};
+
+/* Run a command with its output in a pipe. */
+static pid_t start(const char *const argv[], int *out)
+{
+    int pipes[2];
+    pid_t child;
+    if (pipe2(pipes, O_CLOEXEC) != 0) return -1;
+    child = fork();
+    if (child == 0) {
+        int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        dup2(null, 0);
+        dup2(pipes[1], 1);
+        execvp(argv[0], (char *const *)(uintptr_t)argv);
+        _exit(127);
+    }
+    close(pipes[1]);
+    if (child < 0) {
+        close(pipes[0]);
+        return -1;
+    }
+    *out = pipes[0];
+    return child;
+}
+
+static int ended_well(pid_t child)
+{
+    int status = 0;
+    while (waitpid(child, &status, 0) < 0) {
+        if (errno != EINTR) return 0;
+    }
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+static void add_host(struct hosts *hosts, const char *name, size_t length)
+{
+    struct host *host;
+    if (length == 0 || length >= RONDO_HOST_LEN || hosts->n == MOST_HOSTS) return;
+    for (int i = 0; i < hosts->n; i++) {
+        if (strlen(hosts->host[i].name) == length && strncmp(hosts->host[i].name, name, length) == 0) return;
+    }
+    host = &hosts->host[hosts->n];
+    snprintf(host->name, sizeof(host->name), "%.*s", (int)length, name);
+    host->out = -1;
+    hosts->n += strcmp(host->name, rondo_log_host()) != 0;
+}
+
+static void add_hosts(struct hosts *hosts, const char *list)
+{
+    while (*list != '\0') {
+        size_t n = strcspn(list, ", \n");
+        add_host(hosts, list, n);
+        list += n + (list[n] != '\0');
+    }
+}
+
+/* The hosts of a Slurm job, one a line. */
+static void add_slurm_hosts(struct hosts *hosts, const char *job)
+{
+    char command[160], line[RONDO_HOST_LEN + 2];
+    const char *argv[] = { "sh", "-c", command, NULL };
+    FILE *in;
+    pid_t child;
+    int out = -1;
+    snprintf(
+        command, sizeof(command),
+        "scontrol show hostnames \"$(squeue --noheader --jobs=%s --format=%%N 2>/dev/null)\" 2>/dev/null",
+        job);
+    child = start(argv, &out);
+    in = child > 0 ? fdopen(out, "r") : NULL;
+    while (in != NULL && fgets(line, sizeof(line), in) != NULL) {
+        add_hosts(hosts, line);
+    }
+    if (in != NULL) fclose(in);
+    if (child > 0) (void)ended_well(child);
+}
+
+/* The command that runs this program on another host: at most 24 words. */
+static void host_start(struct host *host, const struct tool_given *given, const char *job, int is_slurm,
+                       const char *self)
+{
+    static char agent[512]; /* split at blanks once */
+    static const char *words[8];
+    static int nwords;
+    const char *argv[24];
+    char node[RONDO_HOST_LEN + 16], in_job[96];
+    int n = 0, slurm = given->value[AGENT][0] == NULL && is_slurm;
+    if (nwords == 0) {
+        char *save = NULL;
+        snprintf(agent, sizeof(agent), "%s", given->value[AGENT][0] != NULL ? given->value[AGENT][0] : "ssh");
+        for (char *w = strtok_r(agent, " ", &save); w != NULL && nwords < 8; w = strtok_r(NULL, " ", &save)) {
+            words[nwords++] = w;
+        }
+    }
+    if (slurm) {
+        snprintf(node, sizeof(node), "--nodelist=%s", host->name);
+        snprintf(in_job, sizeof(in_job), "--jobid=%s", job);
+        argv[n++] = "srun", argv[n++] = "--overlap", argv[n++] = in_job, argv[n++] = node;
+        argv[n++] = "--nodes=1", argv[n++] = "--ntasks=1", argv[n++] = "--quiet";
+    } else {
+        for (int i = 0; i < nwords; i++) argv[n++] = words[i];
+        argv[n++] = host->name;
+    }
+    argv[n++] = self, argv[n++] = "--collect";
+    if (given->given[NO_STACK]) argv[n++] = "--no-stack";
+    if (given->given[STACKS]) argv[n++] = "--stacks";
+    if (given->given[SLOW]) argv[n++] = "--slow", argv[n++] = given->value[SLOW][0];
+    argv[n++] = job != NULL ? job : "--all";
+    argv[n] = NULL;
+    host->child = start(argv, &host->out);
+}
+
+static int host_read(struct host *host, struct rondo_seen *seen)
+{
+    FILE *in = host->child > 0 ? fdopen(host->out, "r") : NULL;
+    rondo_status status = in != NULL ? rondo_seen_read(in, seen) : RONDO_SYSTEM_ERROR;
+    if (in != NULL) fclose(in);
+    if (host->child > 0 && !ended_well(host->child)) status = RONDO_SYSTEM_ERROR;
+    if (status != RONDO_SUCCESS) {
+        fprintf(stderr, "%s: could not look on host %s; its ranks are missing below\n", program, host->name);
+    }
+    return status == RONDO_SUCCESS;
+}
+
+/* Some at a time. @return the number of hosts that answered */
+static int hosts_read(struct hosts *hosts, const struct tool_given *given, const char *job, int is_slurm,
+                      struct rondo_seen *seen)
+{
+    char self[512];
+    ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
+    int answered = 0;
+    self[length > 0 ? length : 0] = '\0';
+    for (int first = 0; first < hosts->n; first += AT_ONCE) {
+        int end = first + AT_ONCE < hosts->n ? first + AT_ONCE : hosts->n;
+        for (int i = first; i < end; i++) host_start(&hosts->host[i], given, job, is_slurm, self);
+        for (int i = first; i < end; i++) answered += host_read(&hosts->host[i], seen);
+    }
+    return answered;
+}
+
+/* ---- stacks ---- */
+
+static int64_t slow_of(const struct tool_given *given)
+{
+    const char *text = given->value[SLOW][0];
+    double seconds = text != NULL ? strtod(text, NULL) : 1;
+    return seconds >= 0 && seconds < 1e9 ? (int64_t)(seconds * 1e9) : INT64_C(1000000000);
+}
+
+static int wants_stack(const struct rondo_seen *seen, const struct rondo_diagnosis *d, int process)
+{
+    for (int i = 0; i < d->n; i++) {
+        const struct rondo_seen_comm *comm = d->finding[i].comm >= 0 ? &seen->comms[d->finding[i].comm]
+                                                                     : NULL;
+        for (int r = 0; comm != NULL && r < comm->n; r++) {
+            if (comm->ranks[r].process == process && comm->ranks[r].rank == d->finding[i].rank &&
+                d->finding[i].kind != RONDO_FINDING_LATE) {
+                return 1;
+            }
+        }
+    }
+    return 0;
+}
+
+/* A debugger would wait for a stopped process. */
+static void add_stacks(struct rondo_seen *seen, const struct tool_given *given)
+{
+    struct rondo_diagnosis d;
+    int taken = 0;
+    rondo_diagnose(seen, slow_of(given), &d);
+    for (int i = 0; i < seen->nprocesses && !given->given[NO_STACK]; i++) {
+        struct rondo_seen_process *p = &seen->processes[i];
+        int running = p->state != 0 && p->state != 'T' && p->state != 't' && p->state != 'Z';
+        if (running && (given->given[STACKS] || (taken < MOST_STACKS && wants_stack(seen, &d, i)))) {
+            (void)rondo_process_stack(p->pid, p->stack);
+            taken++;
+        }
+    }
+}
+
+/* ---- the whole ---- */
+
+static FILE *output_open(const struct tool_given *given)
+{
+    const char *name = given->value[OUTPUT][0];
+    FILE *out = stdout;
+    int fd;
+    if (name != NULL && strcmp(name, "-") != 0) {
+        fd = open(name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC,
+                  0600); /* what a user's job does is his affair */
+        out = fd >= 0 ? fdopen(fd, "w") : NULL;
+        if (out == NULL) fprintf(stderr, "%s: cannot write %s: %s\n", program, name, strerror(errno));
+    }
+    return out;
+}
+
+static int show(const struct rondo_seen *seen, const struct tool_given *given)
+{
+    struct rondo_diagnosis d;
+    FILE *out = output_open(given);
+    int failed;
+    if (out == NULL) return TOOL_USAGE;
+    rondo_diagnose(seen, slow_of(given), &d);
+    if (given->given[JSON]) {
+        rondo_seen_json(out, seen, &d);
+    } else if (given->given[FLIGHT]) {
+        rondo_seen_flight(out, seen);
+    } else if (given->given[SVG]) {
+        rondo_seen_svg(out, seen, &d);
+    } else {
+        rondo_seen_text(out, seen, &d);
+    }
+    failed = fflush(out) != 0 || ferror(out);
+    if (out != stdout) failed |= fclose(out) != 0;
+    if (failed) {
+        fprintf(stderr, "%s: cannot write the report: %s\n", program, strerror(errno));
+        return TOOL_USAGE;
+    }
+    if (seen->ncomms == 0) return 3;
+    return d.finding[0].kind == RONDO_FINDING_NOTHING ? 0 : TOOL_FAILED;
+}
+
+/* The job of the ranks that were seen, if it is one of Slurm. */
+static const char *job_of(const struct rondo_seen *seen, const struct target *target)
+{
+    if (target->job != NULL) return target->job;
+    return target->pids != NULL && seen->nprocesses > 0 && seen->processes[0].job[0] != '\0'
+               ? seen->processes[0].job
+               : NULL;
+}
+
+/* On a host without ranks of the job, only its form can tell. It becomes a word of a shell's command. */
+static int is_slurm_job(const struct rondo_seen *seen, const char *job)
+{
+    return job != NULL && job[0] != '\0' && job[strspn(job, "0123456789_")] == '\0' &&
+           (seen->nprocesses == 0 || seen->processes[0].slurm);
+}
+
+static int look(const struct tool_given *given, struct target *target, int sample_ms)
+{
+    struct rondo_seen seen = { 0 };
+    struct rondo_observe_request request = { .pids = target->pids,
+                                             .npids = target->npids,
+                                             .job = target->job,
+                                             .sample_ms = sample_ms,
+                                             .any_host = given->given[ANY_HOST] };
+    struct hosts hosts = { 0 };
+    int code = 0, asked = 0;
+    rondo_status status = rondo_observe(&seen, &request);
+    if (status == RONDO_SUCCESS) status = RONDO_NEW_ARRAY(hosts.host, MOST_HOSTS + 1, "hosts");
+    if (status == RONDO_SUCCESS) {
+        const char *job = job_of(&seen, target);
+        int is_slurm = is_slurm_job(&seen, job);
+        add_stacks(&seen, given);
+        if (given->given[HOSTS]) {
+            add_hosts(&hosts, given->value[HOSTS][0]);
+        } else if (!given->given[HERE] && !given->given[COLLECT] && is_slurm) {
+            add_slurm_hosts(&hosts, job);
+        }
+        asked = hosts_read(&hosts, given, job, is_slurm, &seen);
+        if (given->given[COLLECT]) {
+            status = rondo_seen_write(stdout, &seen);
+        } else {
+            code = show(&seen, given);
+        }
+    }
+    code = status != RONDO_SUCCESS ? tool_fail(program, 3) : code == 0 && asked < hosts.n ? 3 : code;
+    rondo_free(hosts.host);
+    rondo_seen_release(&seen);
+    return code;
+}
+
+int main(int argc, char **argv)
+{
+    struct tool_given given;
+    struct target target = { 0 };
+    int sample_ms = SAMPLE_MS, code = tool_options_begin(&table, &given, argc, argv);
+    if (code >= 0) return code;
+    if ((given.nwords == 0) == !given.given[ALL] ||
+        given.given[JSON] + given.given[FLIGHT] + given.given[SVG] > 1) {
+        fprintf(stderr,
+                "%s: expected a job, a process or --all, and at most one of --json, --flight and --svg; try "
+                "'%s --help'\n",
+                program, program);
+        return TOOL_USAGE;
+    }
+    if (given.given[SAMPLE] && (sample_ms = tool_options_number(&table, &given, SAMPLE, 0, 60000)) < 0) {
+        return TOOL_USAGE;
+    }
+    code = tool_params_begin(program);
+    if (code >= 0) return code;
+    code = target_find(&target, given.nwords > 0 ? given.word[0] : NULL) == RONDO_SUCCESS
+               ? look(&given, &target, sample_ms)
+               : tool_fail(program, 3);
+    rondo_free(target.pids);
+    return code;
+}
