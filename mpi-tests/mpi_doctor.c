@@ -410,13 +410,16 @@ static int field_of(const char *json, const char *name, char *out, size_t size)
 static void ask(struct verdict *v)
 {
     static char json[1 << 16];
-    char command[1024], rank[16] = "-1", more[512] = "--here";
+    char command[1024], rank[16] = "-1", where[600];
     FILE *in;
     size_t n;
     memset(v, 0, sizeof(*v));
-    if (g.hosts != NULL) snprintf(more, sizeof(more), "--hosts %s --agent '%s'", g.hosts, g.agent);
-    snprintf(command, sizeof(command), "%s %d %s --slow 0.3 --sample 20 --json%s", g.doctor, g.board->pid[0],
-             more,
+    if (g.hosts != NULL) {
+        snprintf(where, sizeof(where), "--all --hosts %s --agent '%s'", g.hosts, g.agent);
+    } else {
+        snprintf(where, sizeof(where), "%d --here", g.board->pid[0]);
+    }
+    snprintf(command, sizeof(command), "%s %s --slow 0.3 --sample 20 --json%s", g.doctor, where,
              g.fault > 0 && strcmp(faults[g.fault % 1000 - 1].name, "in_mpi") == 0 ? "" : " --no-stack");
     in = popen(command, "r");
     if (in == NULL) test_die("cannot start %s", g.doctor);
