@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { STACK = 16, VERSION = 13000, SMS = 132, LEAKED = 97 };
+enum { STACK = 16, VERSION = 13000, SMS = 132, LEAKED = 97, GREATEST_PRIORITY = -5 };
 
 struct fake fake = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
 
@@ -63,6 +63,7 @@ static CUresult wanted_failure(const char *name)
 
 CUresult fake_enter(const char *name, int needs_init)
 {
+    fake_count_call(name);
     if (needs_init && !fake.initialized) {
         return CUDA_ERROR_NOT_INITIALIZED;
     }
@@ -122,6 +123,7 @@ static void __attribute__((destructor)) report_leaks(void)
     X(ERROR_PEER_ACCESS_ALREADY_ENABLED, "peer access is already enabled")                                 \
     X(ERROR_HOST_MEMORY_ALREADY_REGISTERED, "part or all of the requested memory range is already mapped") \
     X(ERROR_HOST_MEMORY_NOT_REGISTERED, "pointer does not correspond to a registered memory region")       \
+    X(ERROR_LAUNCH_TIMEOUT, "the launch timed out and was terminated")                                     \
     X(ERROR_LAUNCH_FAILED, "unspecified launch failure")                                                   \
     X(ERROR_NOT_SUPPORTED, "operation not supported")                                                      \
     X(ERROR_STREAM_CAPTURE_UNSUPPORTED, "operation not permitted when stream is capturing")                \
@@ -363,6 +365,15 @@ CUresult cuCtxGetCurrent(CUcontext *ctx)
 {
     FAKE_ENTER("cuCtxGetCurrent");
     *ctx = fake_current();
+    return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest)
+{
+    CUcontext ctx;
+    FAKE_ENTER_CTX("cuCtxGetStreamPriorityRange", ctx);
+    if (least != NULL) *least = 0;
+    if (greatest != NULL) *greatest = GREATEST_PRIORITY;
     return CUDA_SUCCESS;
 }
 

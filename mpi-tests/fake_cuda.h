@@ -13,6 +13,16 @@
  *   FAKE_CUDA_THREADS=64       threads of a block, whatever the launch says; 0: what it says
  *   FAKE_CUDA_FAIL=cuMemAlloc:3:2,..  the third call of cuMemAlloc returns CUresult 2
  *   FAKE_CUDA_FAIL_RANK=1      only in this MPI rank
+ *   FAKE_CUDA_IDLE=1           cuMemAlloc, cuMemFree, cuMemHostAlloc and cuMemFreeHost wait until the device is
+ *                              idle (host memory: all devices)
+ *   FAKE_CUDA_LAZY=1           kernels are loaded by cuFuncLoad or by their first launch, which then waits for
+ *                              an idle device; cuFuncGetAttribute does not load
+ *   FAKE_CUDA_QUEUES=8         in-order queues per device. Streams get them in turn, and an operation begins
+ *                              when all that came before it in its queue have begun. 0: a queue for each stream
+ *   FAKE_CUDA_DEPTH=1000       operations that fit into a queue; calls wait while it is full. 0: any number
+ *   FAKE_CUDA_PATIENCE=10      seconds that calls wait for an idle device or for room, before they fail with
+ *                              CUDA_ERROR_LAUNCH_TIMEOUT and a sentence on stderr
+ *   FAKE_CUDA_COUNT=1          count calls, for fake_cuda_calls()
  *   FAKE_CUDA_STRICT=1         host code that touches device memory gets SIGSEGV (needs protection keys)
  *   FAKE_CUDA_LEAKS=1          at exit, print objects that were not released, and exit with status 97
  *
@@ -30,7 +40,14 @@
 
 #include "base/types.h"
 
-enum { FAKE_DEVICES = 16, FAKE_PAGE = 4096, FAKE_GRANULE = 2 << 20, FAKE_TAILS = 16, FAKE_PARAMETER = 16384 };
+enum {
+    FAKE_DEVICES = 16,
+    FAKE_PAGE = 4096,
+    FAKE_GRANULE = 2 << 20,
+    FAKE_TAILS = 16,
+    FAKE_PARAMETER = 16384,
+    FAKE_QUEUES = 32
+};
 
 enum fake_kind {
     FAKE_CONTEXT,
@@ -49,12 +66,21 @@ enum fake_kind {
     FAKE_KINDS
 };
 
+/* In which a device begins operations in their order. */
+struct fake_queue {
+    uint64_t issued, started;
+    uint64_t pending; /* operations that have not ended */
+};
+
 struct CUctx_st {
     CUdevice device;
     int refs;
     CUresult error; /* sticky: a kernel has failed */
     struct CUstream_st *legacy;
-    uint32_t peers; /* devices with peer access enabled */
+    uint32_t peers;   /* devices with peer access enabled */
+    uint64_t pending; /* operations that have not ended, of all streams */
+    struct fake_queue queue[FAKE_QUEUES];
+    unsigned next_queue; /* for the next stream */
 };
 
 /* Memory that the driver knows by address. */
@@ -111,6 +137,22 @@ int fake_peers(int a, int b);
 /* An object was made (1) or released (-1). */
 void fake_count(enum fake_kind kind, int change);
 
+/* ---- fake_cuda_hardware.c: call with the lock held, except the first two ---- */
+
+void fake_count_call(const char *name);
+/* For tests, by dlsym: how often a call was made (NULL: all calls), if FAKE_CUDA_COUNT is set. */
+uint64_t fake_cuda_calls(const char *name);
+/* Wait until the device has nothing to do; ctx NULL: all devices. may: only if FAKE_CUDA_IDLE is set. */
+CUresult fake_wait_idle(const char *name, const struct CUctx_st *ctx);
+CUresult fake_may_wait_idle(const char *name, const struct CUctx_st *ctx);
+struct fake_op;
+void fake_queue_choose(struct CUstream_st *stream);
+/* An operation enters its stream's queue, if need be after waiting for room; begins; ends. */
+CUresult fake_queue_enter(struct CUstream_st *stream, struct fake_op *op);
+int fake_queue_may_start(const struct CUstream_st *stream, const struct fake_op *op);
+void fake_queue_start(struct CUstream_st *stream);
+void fake_queue_leave(struct CUstream_st *stream);
+
 /* ---- fake_cuda_mem.c: call with the lock held ---- */
 
 struct fake_memory *fake_find(uintptr_t address);
@@ -146,7 +188,7 @@ struct fake_op {
     struct fake_op *next;
     enum fake_op_kind kind;
     CUcontext ctx;
-    uint64_t seq;
+    uint64_t seq, ticket; /* in its stream, and in its queue */
     struct fake_wait wait[FAKE_TAILS];
     int nwaits;
     void *to;
@@ -169,6 +211,7 @@ struct CUstream_st {
     int priority, refs, destroyed, legacy;
     struct fake_op *first, *last;
     uint64_t issued, done;
+    struct fake_queue *queue, own_queue;
     struct fake_wait pending[FAKE_TAILS]; /* events that the next operation waits for */
     int npending;
     struct fake_capture *capture; /* NULL: not capturing */
@@ -198,6 +241,7 @@ struct fake_capture {
 struct CUfunc_st {
     struct CUfunc_st *next;
     char name[64];
+    int loaded; /* atomic */
 };
 
 /* Fail a call that the current thread may not make while anything captures, and invalidate those captures.

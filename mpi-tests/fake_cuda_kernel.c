@@ -58,6 +58,7 @@ CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *
     f = calloc(1, sizeof(*f));
     if (f == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
     snprintf(f->name, sizeof f->name, "%s", name);
+    f->loaded = fake_number("FAKE_CUDA_LAZY", 0) == 0;
     pthread_mutex_lock(&fake.lock);
     f->next = module->functions;
     module->functions = f;
@@ -73,6 +74,25 @@ CUresult cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfuncti
     *value = attribute == CU_FUNC_ATTRIBUTE_NUM_REGS                ? REGISTERS
              : attribute == CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK ? RONDO_MAX_THREADS
                                                                     : 0;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuFuncLoad(CUfunction function)
+{
+    CUresult result;
+    FAKE_ENTER("cuFuncLoad");
+    pthread_mutex_lock(&fake.lock);
+    result = fake_unsafe();
+    pthread_mutex_unlock(&fake.lock);
+    if (result == CUDA_SUCCESS) __atomic_store_n(&function->loaded, 1, __ATOMIC_RELEASE);
+    return result;
+}
+
+CUresult cuFuncIsLoaded(CUfunctionLoadingState *state, CUfunction function)
+{
+    FAKE_ENTER("cuFuncIsLoaded");
+    *state = __atomic_load_n(&function->loaded, __ATOMIC_ACQUIRE) ? CU_FUNCTION_LOADING_STATE_LOADED
+                                                                  : CU_FUNCTION_LOADING_STATE_UNLOADED;
     return CUDA_SUCCESS;
 }
 
@@ -92,29 +112,77 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction fun
     return CUDA_SUCCESS;
 }
 
-CUresult cuLaunchKernel(CUfunction function, unsigned x, unsigned y, unsigned z, unsigned threads,
-                        unsigned threads_y, unsigned threads_z, unsigned shared, CUstream stream,
-                        void **parameters, void **extra)
+/* Load a kernel that no call has loaded. Call with the lock held. */
+static CUresult load_late(CUcontext ctx, CUfunction function)
 {
-    CUcontext ctx;
+    CUresult result = CUDA_SUCCESS;
+    if (!__atomic_load_n(&function->loaded, __ATOMIC_ACQUIRE)) {
+        result = fake_wait_idle("the first launch of a kernel", ctx);
+        __atomic_store_n(&function->loaded, 1, __ATOMIC_RELEASE);
+    }
+    return result;
+}
+
+static CUresult launch(const CUlaunchConfig *config, CUfunction function, void **parameters, void **extra)
+{
+    CUcontext ctx = fake_current();
     CUresult result = CUDA_ERROR_INVALID_HANDLE;
-    struct fake_op op = { .kind = FAKE_OP_KERNEL, .function = function, .blocks = x, .threads = threads };
+    struct fake_op op = {
+        .kind = FAKE_OP_KERNEL, .function = function, .blocks = config->gridDimX, .threads = config->blockDimX
+    };
     CUstream s;
-    FAKE_ENTER_CTX("cuLaunchKernel", ctx);
+    if (ctx == NULL) return CUDA_ERROR_INVALID_CONTEXT;
+    if (ctx->error != CUDA_SUCCESS) return ctx->error;
     if (function == NULL || parameters == NULL || parameters[0] == NULL || extra != NULL ||
-        y * z * threads_y * threads_z != 1 || shared != 0 || threads == 0 || threads % RONDO_WARP != 0 ||
-        threads > RONDO_MAX_THREADS || x != ((const struct rondo_launch *)parameters[0])->nblocks) {
+        config->gridDimY * config->gridDimZ * config->blockDimY * config->blockDimZ != 1 ||
+        config->sharedMemBytes != 0 || op.threads == 0 || op.threads % RONDO_WARP != 0 ||
+        op.threads > RONDO_MAX_THREADS ||
+        op.blocks != ((const struct rondo_launch *)parameters[0])->nblocks) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     op.parameter = calloc(1, FAKE_PARAMETER); /* arguments have at most 4 KiB */
     if (op.parameter == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
     memcpy(op.parameter, parameters[0], sizeof(struct rondo_launch));
     pthread_mutex_lock(&fake.lock);
-    s = fake_stream(stream, ctx);
-    if (s != NULL) result = s->ctx == ctx ? fake_issue(s, &op) : CUDA_ERROR_INVALID_HANDLE;
+    s = fake_stream(config->hStream, ctx);
+    if (s != NULL && s->ctx == ctx) {
+        result = load_late(ctx, function);
+        if (result == CUDA_SUCCESS) result = fake_issue(s, &op);
+    }
     pthread_mutex_unlock(&fake.lock);
     if (result != CUDA_SUCCESS) free(op.parameter);
     return result;
+}
+
+CUresult cuLaunchKernel(CUfunction function, unsigned x, unsigned y, unsigned z, unsigned threads,
+                        unsigned threads_y, unsigned threads_z, unsigned shared, CUstream stream,
+                        void **parameters, void **extra)
+{
+    const CUlaunchConfig config = { .gridDimX = x,
+                                    .gridDimY = y,
+                                    .gridDimZ = z,
+                                    .blockDimX = threads,
+                                    .blockDimY = threads_y,
+                                    .blockDimZ = threads_z,
+                                    .sharedMemBytes = shared,
+                                    .hStream = stream };
+    FAKE_ENTER("cuLaunchKernel");
+    return launch(&config, function, parameters, extra);
+}
+
+/* The attributes that Rondo uses. */
+CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **parameters, void **extra)
+{
+    FAKE_ENTER("cuLaunchKernelEx");
+    for (unsigned i = 0; i < config->numAttrs; i++) {
+        const CUlaunchAttribute *attr = &config->attrs[i];
+        const int fine = attr->id == CU_LAUNCH_ATTRIBUTE_PRIORITY
+                             ? attr->value.priority <= 0
+                             : attr->id == CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN &&
+                                   attr->value.memSyncDomain == CU_LAUNCH_MEM_SYNC_DOMAIN_REMOTE;
+        if (!fine) return CUDA_ERROR_INVALID_VALUE;
+    }
+    return launch(config, function, parameters, extra);
 }
 
 CUresult fake_run_kernel(const struct fake_op *op)

@@ -155,6 +155,7 @@ CUresult cuMemAlloc(CUdeviceptr *pointer, size_t bytes)
     FAKE_ENTER_CTX("cuMemAlloc", ctx);
     pthread_mutex_lock(&fake.lock);
     result = fake_unsafe();
+    if (result == CUDA_SUCCESS) result = fake_may_wait_idle("cuMemAlloc", ctx);
     if (result == CUDA_SUCCESS) result = allocate(ctx, bytes, pointer);
     pthread_mutex_unlock(&fake.lock);
     return result;
@@ -169,6 +170,7 @@ CUresult cuMemFree(CUdeviceptr pointer)
     if (pointer == 0) return CUDA_SUCCESS;
     pthread_mutex_lock(&fake.lock);
     result = fake_unsafe();
+    if (result == CUDA_SUCCESS) result = fake_may_wait_idle("cuMemFree", ctx);
     m = find_base(FAKE_MEMORY, pointer);
     if (result == CUDA_SUCCESS && m == NULL) result = CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS) {
@@ -215,6 +217,7 @@ CUresult cuMemHostAlloc(void **pointer, size_t bytes, unsigned flags)
     if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&fake.lock);
     result = fake_unsafe();
+    if (result == CUDA_SUCCESS) result = fake_may_wait_idle("cuMemHostAlloc", NULL);
     if (result == CUDA_SUCCESS) {
         p = aligned_alloc(FAKE_PAGE, rondo_round_up(bytes, FAKE_PAGE));
         if (p == NULL || fake_add(FAKE_PINNED, (uintptr_t)p, bytes, -1) == NULL)
@@ -231,6 +234,7 @@ static CUresult forget_host(enum fake_kind kind, void *pointer, CUresult unknown
     CUresult result;
     pthread_mutex_lock(&fake.lock);
     result = fake_unsafe();
+    if (result == CUDA_SUCCESS && kind == FAKE_PINNED) result = fake_may_wait_idle("cuMemFreeHost", NULL);
     m = find_base(kind, (uintptr_t)pointer);
     if (result == CUDA_SUCCESS && m == NULL) result = unknown;
     if (result == CUDA_SUCCESS) {

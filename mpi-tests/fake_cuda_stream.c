@@ -65,6 +65,7 @@ static void end_op(CUstream s, struct fake_op *op, CUresult result)
         fake_release_stream(op->wait[i].stream);
     }
     s->done = op->seq;
+    fake_queue_leave(s);
     pthread_cond_broadcast(&fake.changed);
     free(op->parameter);
     free(op);
@@ -79,12 +80,13 @@ static void *stream_main(void *arg)
         struct fake_op *op = s->first;
         CUresult result = CUDA_SUCCESS;
         if (op == NULL && s->destroyed) break;
-        if (op == NULL || waits(op)) {
+        if (op == NULL || waits(op) || !fake_queue_may_start(s, op)) {
             pthread_cond_wait(&fake.changed, &fake.lock);
             continue;
         }
         s->first = op->next;
         if (s->first == NULL) s->last = NULL;
+        fake_queue_start(s);
         if (s->ctx->error == CUDA_SUCCESS) {
             pthread_mutex_unlock(&fake.lock);
             result = fake_run(op);
@@ -111,6 +113,7 @@ static CUstream stream_new(CUcontext ctx, unsigned flags, int priority, int lega
     s->flags = flags;
     s->priority = priority;
     s->legacy = legacy;
+    fake_queue_choose(s);
     s->refs = 2; /* the handle's and the thread's */
     pthread_attr_init(&attr);
     pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
@@ -163,6 +166,7 @@ static void order_legacy(struct fake_op *op, CUstream stream)
 CUresult fake_issue(CUstream s, const struct fake_op *wanted)
 {
     struct fake_op *op;
+    CUresult result;
     if (s->capture != NULL) {
         if (s->capture->invalid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
         return fake_graph_add(s->capture->graph, wanted, s->tail, &s->ntails);
@@ -172,6 +176,11 @@ CUresult fake_issue(CUstream s, const struct fake_op *wanted)
     *op = *wanted;
     op->next = NULL;
     op->ctx = s->ctx;
+    result = fake_queue_enter(s, op);
+    if (result != CUDA_SUCCESS) {
+        free(op);
+        return result;
+    }
     op->seq = ++s->issued;
     op->nwaits = s->npending; /* with their references */
     memcpy(op->wait, s->pending, sizeof op->wait);
@@ -389,7 +398,7 @@ static void forget_record(CUevent e)
 static CUresult record(CUevent e, CUstream s)
 {
     const struct fake_op op = { .kind = FAKE_OP_RECORD, .event = e };
-    CUresult result = CUDA_SUCCESS;
+    CUresult result;
     if (s->capture != NULL) {
         forget_record(e);
         e->capture = s->capture->id;
@@ -397,13 +406,13 @@ static CUresult record(CUevent e, CUstream s)
         memcpy(e->tail, s->tail, sizeof e->tail);
         return s->capture->invalid ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
     }
+    result = fake_issue(s, &op);
+    if (result != CUDA_SUCCESS) return result;
     s->refs++;
     forget_record(e);
     e->stream = s;
-    e->seq = s->issued + 1;
-    result = fake_issue(s, &op);
-    if (result != CUDA_SUCCESS) forget_record(e);
-    return result;
+    e->seq = s->issued;
+    return CUDA_SUCCESS;
 }
 
 CUresult cuEventRecord(CUevent handle, CUstream stream)
