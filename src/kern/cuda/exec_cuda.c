@@ -2,7 +2,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/cuda_mem.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "kern/cuda/exec_cuda_impl.h"
@@ -10,7 +9,6 @@
 enum {
     RING_BYTES = 1 << 20,
     STAGING_BYTES = 64 << 10,
-    CHUNK_PEERS = 64, /* connections for sends and receives per allocation */
 };
 
 /* A connection for sends or receives, as a kernel reads it. */
@@ -41,42 +39,10 @@ void rondo_exec_cuda_leave(CUstreamCaptureMode before)
 
 /* ---- memory ---- */
 
-rondo_status rondo_cuda_pinned_alloc(const struct rondo_cuda *cuda, struct rondo_cuda_pinned *memory,
-                                     size_t bytes, const char *what)
+/* Device memory that lives as long as the executor. */
+static rondo_status device_alloc(struct rondo_exec *exec, CUdeviceptr *memory, size_t bytes)
 {
-    void *host = NULL;
-    CUdeviceptr device = 0;
-    RONDO_CUDA_TRY(cuda->MemHostAlloc(&host, bytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
-                   "cuMemHostAlloc of %zu bytes for %s", bytes, what);
-    CUresult result = cuda->MemHostGetDevicePointer(&device, host, 0);
-    if (result != CUDA_SUCCESS) {
-        (void)cuda->MemFreeHost(host);
-        return rondo_cuda_fail(result, "cuMemHostGetDevicePointer for %s", what);
-    }
-    memset(host, 0, bytes);
-    *memory = (struct rondo_cuda_pinned){ .host = host, .device = device, .bytes = bytes };
-    return RONDO_SUCCESS;
-}
-
-void rondo_cuda_pinned_free(const struct rondo_cuda *cuda, struct rondo_cuda_pinned *memory)
-{
-    if (memory->host != NULL) {
-        (void)cuda->MemFreeHost(memory->host);
-    }
-    memset(memory, 0, sizeof(*memory));
-}
-
-static rondo_status device_alloc(struct rondo_exec *exec, CUdeviceptr *memory, size_t bytes, const char *what)
-{
-    size_t available = 0, total = 0;
-    char where[80];
-    CUresult result = exec->cuda->MemAlloc(memory, bytes);
-    if (result == CUDA_SUCCESS) {
-        return RONDO_SUCCESS;
-    }
-    (void)exec->cuda->MemGetInfo(&available, &total);
-    return rondo_cuda_fail(result, "%s: cuMemAlloc of %zu bytes for %s, with %zu of %zu free",
-                           rondo_exec_cuda_where(exec, where), bytes, what, available, total);
+    return rondo_gpu_arena_take(&exec->arena, exec->config.device, bytes, memory);
 }
 
 /* Copy through pinned memory, in a separate stream, so as not to wait for kernels. */
@@ -108,9 +74,9 @@ static rondo_status open_entered(struct rondo_exec *exec)
                                                 RONDO_CTRL_ALIGN)); /* counts of a v-form, eight times */
     char where[80];
     rondo_exec_cuda_where(exec, where);
-    RONDO_TRY(rondo_cuda_pinned_alloc(cuda, &exec->words_memory, 2 * words, "a communicator's words"));
-    RONDO_TRY(rondo_cuda_pinned_alloc(cuda, &exec->ring, ring, "a communicator's works"));
-    RONDO_TRY(rondo_cuda_pinned_alloc(cuda, &exec->staging, STAGING_BYTES, "copies to the device"));
+    RONDO_TRY(rondo_gpu_pinned_take(&exec->words_memory, c->device, 2 * words, "a communicator's words"));
+    RONDO_TRY(rondo_gpu_pinned_take(&exec->ring, c->device, ring, "a communicator's works"));
+    RONDO_TRY(rondo_gpu_pinned_take(&exec->staging, c->device, STAGING_BYTES, "copies to the device"));
     for (size_t i = 0; i < RONDO_COUNTOF(exec->words); i++) {
         exec->words[i] = (struct rondo_gpu_words *)(void *)(exec->words_memory.host + i * words);
         exec->words_there[i] = (struct rondo_gpu_words *)(uintptr_t)(exec->words_memory.device + i * words);
@@ -155,33 +121,13 @@ rondo_status rondo_exec_cuda_open(struct rondo_exec **exec_out, const struct ron
     return RONDO_SUCCESS;
 }
 
-/* Source and destination of uploads. */
-static void free_uploads(struct rondo_exec *exec)
-{
-    for (struct rondo_cuda_chunk *chunk = exec->chunk, *next; chunk != NULL; chunk = next) {
-        next = chunk->next;
-        if (!exec->stuck) {
-            (void)exec->cuda->MemFree(chunk->memory);
-        }
-        rondo_free(chunk);
-    }
-    if (!exec->stuck) {
-        if (exec->wiring != 0) {
-            (void)exec->cuda->MemFree(exec->wiring);
-        }
-        rondo_cuda_pinned_free(exec->cuda, &exec->staging);
-    }
-}
-
 static void free_entered(struct rondo_exec *exec)
 {
     const struct rondo_cuda *cuda = exec->cuda;
     rondo_cuda_direct_close(exec);
-    free_uploads(exec);
-    for (struct rondo_cuda_scratch *scratch = exec->scratch, *older; scratch != NULL; scratch = older) {
-        older = scratch->older;
-        (void)cuda->MemFree(scratch->memory);
-        rondo_free(scratch);
+    if (!exec->stuck) { /* else an upload may still read and write these */
+        rondo_gpu_arena_release(&exec->arena);
+        rondo_gpu_pinned_put(&exec->staging);
     }
     CUevent events[] = { exec->done, exec->captured, exec->foreign_event };
     for (size_t i = 0; i < RONDO_COUNTOF(events); i++) {
@@ -195,8 +141,8 @@ static void free_entered(struct rondo_exec *exec)
             (void)cuda->StreamDestroy(streams[i]);
         }
     }
-    rondo_cuda_pinned_free(cuda, &exec->words_memory);
-    rondo_cuda_pinned_free(cuda, &exec->ring);
+    rondo_gpu_pinned_put(&exec->words_memory);
+    rondo_gpu_pinned_put(&exec->ring);
 }
 
 static void exec_close(struct rondo_exec *exec)
@@ -218,6 +164,8 @@ static void exec_close(struct rondo_exec *exec)
     pthread_mutex_destroy(&exec->lock);
     pthread_mutex_destroy(&exec->shared_order);
     rondo_free(exec->item);
+    rondo_free(exec->composed);
+    rondo_free(exec->spare);
     rondo_free(exec);
 }
 
@@ -275,25 +223,6 @@ static void fill_wiring(struct rondo_exec *exec, uint8_t *image, size_t conns_at
     }
 }
 
-static rondo_status chunk_room(struct rondo_exec *exec)
-{
-    struct rondo_cuda_chunk *chunk;
-    rondo_status status;
-    if (exec->chunk != NULL && exec->chunk->used < CHUNK_PEERS) {
-        return RONDO_SUCCESS;
-    }
-    RONDO_TRY(RONDO_NEW(chunk, "connections of sends and receives"));
-    status = device_alloc(exec, &chunk->memory, sizeof(struct peer_wiring) * CHUNK_PEERS,
-                          "connections of sends and receives");
-    if (status != RONDO_SUCCESS) {
-        rondo_free(chunk);
-        return status;
-    }
-    chunk->next = exec->chunk;
-    exec->chunk = chunk;
-    return RONDO_SUCCESS;
-}
-
 static rondo_status wire_entered(struct rondo_exec *exec, const int32_t *const *rank_at)
 {
     size_t n = (size_t)exec->config.nchannels, ring = sizeof(int32_t) * (size_t)exec->config.nranks;
@@ -309,14 +238,14 @@ static rondo_status wire_entered(struct rondo_exec *exec, const int32_t *const *
         nrings += c == 0 || rank_at[c] != rank_at[c - 1];
     }
     bytes = rings_at + ring * nrings;
-    RONDO_TRY(device_alloc(exec, &exec->wiring, bytes, "a communicator's connections"));
+    RONDO_TRY(device_alloc(exec, &exec->wiring, bytes));
     RONDO_TRY(rondo_calloc(&image, 1, bytes, "a communicator's connections"));
     fill_wiring(exec, image, conns_at, rings_at, rank_at);
     exec->ports_there = (const struct rondo_ports *)(uintptr_t)exec->wiring;
     exec->line = exec->wiring + line_at;
     status = rondo_exec_cuda_upload(exec, exec->wiring, image, bytes);
     rondo_free(image);
-    return status == RONDO_SUCCESS ? chunk_room(exec) : status;
+    return status;
 }
 
 rondo_status rondo_exec_cuda_wire(struct rondo_exec *exec, const struct rondo_ports *ports,
@@ -338,14 +267,12 @@ static rondo_status wire_peer_entered(struct rondo_exec *exec, const struct rond
 {
     struct peer_wiring image;
     CUdeviceptr at;
-    RONDO_TRY(chunk_room(exec));
-    at = exec->chunk->memory + sizeof(image) * (size_t)exec->chunk->used;
+    RONDO_TRY(device_alloc(exec, &at, sizeof(image)));
     memset(&image, 0, sizeof(image));
     image.conn = *conn;
     (is_send ? image.ports.send : image.ports.recv)[RONDO_PORT_PEER] =
         (struct rondo_conn *)(uintptr_t)(at + offsetof(struct peer_wiring, conn));
     RONDO_TRY(rondo_exec_cuda_upload(exec, at, &image, sizeof(image)));
-    exec->chunk->used++;
     *ports = (const struct rondo_ports *)(uintptr_t)(at + offsetof(struct peer_wiring, ports));
     return RONDO_SUCCESS;
 }
@@ -361,33 +288,13 @@ rondo_status rondo_exec_cuda_wire_peer(struct rondo_exec *exec, const struct ron
     return status;
 }
 
-static rondo_status scratch_entered(struct rondo_exec *exec, size_t bytes)
-{
-    struct rondo_cuda_scratch *scratch;
-    rondo_status status;
-    RONDO_TRY(RONDO_NEW(scratch, "memory for a call in place"));
-    status = device_alloc(exec, &scratch->memory, bytes, "a call in place");
-    if (status != RONDO_SUCCESS) {
-        rondo_free(scratch);
-        return status;
-    }
-    scratch->bytes = bytes;
-    scratch->older = exec->scratch; /* launches and graphs may still use it */
-    exec->scratch = scratch;
-    return RONDO_SUCCESS;
-}
-
 rondo_status rondo_exec_cuda_scratch(struct rondo_exec *exec, size_t bytes, void **memory)
 {
-    if (exec->scratch == NULL || exec->scratch->bytes < bytes) {
-        CUstreamCaptureMode before;
-        rondo_status status;
-        RONDO_TRY(rondo_exec_cuda_enter(exec, &before));
-        status = scratch_entered(exec, bytes);
-        rondo_exec_cuda_leave(before);
-        RONDO_TRY(status);
+    if (exec->scratch_bytes < bytes) { /* launches and graphs may still use the smaller piece */
+        RONDO_TRY(device_alloc(exec, &exec->scratch, bytes));
+        exec->scratch_bytes = bytes;
     }
-    *memory = (void *)(uintptr_t)exec->scratch->memory;
+    *memory = (void *)(uintptr_t)exec->scratch;
     return RONDO_SUCCESS;
 }
 

@@ -1,10 +1,14 @@
-/* Calls in a captured stream. What a launch reads beyond its arguments goes to memory that belongs to the
- * graph. The graph holds a user object, whose destructor the driver calls when the graph and everything made
- * from it are gone. The destructor must make no CUDA call, so the executor frees the memory later. */
+/* Calls in a captured stream. What a launch reads beyond its arguments goes to device memory that belongs to
+ * the graph. The graph holds a user object, whose destructor the driver calls when the graph and everything
+ * made from it are gone. The destructor must make no CUDA call. The executor gives the memory to other graphs
+ * later, and releases it when it closes. */
 #include <string.h>
 
+#include "base/array.h"
 #include "base/mem.h"
 #include "kern/cuda/exec_cuda_impl.h"
+
+enum { PIECE_UNIT = 1024 };
 
 static void free_host(struct rondo_cuda_capture *c)
 {
@@ -19,8 +23,7 @@ static int let_go(struct rondo_cuda_capture *c)
     return __atomic_sub_fetch(&c->owners, 1, __ATOMIC_ACQ_REL) == 0;
 }
 
-/* The graph is gone. The executor frees its pinned memory, unless it is gone too: then it has left the memory
- * to the driver, with a warning. */
+/* The graph is gone. The executor keeps its device memory for other graphs, unless it is gone too. */
 static void CUDA_CB graph_gone(void *arg)
 {
     struct rondo_cuda_capture *c = arg;
@@ -132,13 +135,48 @@ static rondo_status grow(void *array, int n, size_t size, const char *what)
     return RONDO_SUCCESS;
 }
 
-rondo_status rondo_cuda_capture_memory(struct rondo_exec *exec, size_t bytes,
-                                       struct rondo_cuda_pinned *memory)
+/* Host memory in which to compose a piece. */
+static rondo_status compose(struct rondo_exec *exec, size_t bytes)
+{
+    uint8_t *larger;
+    if (exec->composed_bytes >= bytes) {
+        return RONDO_SUCCESS;
+    }
+    RONDO_TRY(rondo_calloc(&larger, 1, bytes, "the calls of a graph"));
+    rondo_free(exec->composed);
+    exec->composed = larger;
+    exec->composed_bytes = bytes;
+    return RONDO_SUCCESS;
+}
+
+/* The smallest piece that graphs have left and that is large enough; else a new one. */
+static rondo_status take_piece(struct rondo_exec *exec, size_t bytes, struct rondo_cuda_piece *piece)
+{
+    int best = -1;
+    for (int i = 0; i < exec->nspare; i++) {
+        if (exec->spare[i].bytes >= bytes && (best < 0 || exec->spare[i].bytes < exec->spare[best].bytes)) {
+            best = i;
+        }
+    }
+    if (best >= 0) {
+        *piece = exec->spare[best];
+        exec->spare[best] = exec->spare[--exec->nspare];
+        return RONDO_SUCCESS;
+    }
+    piece->bytes = rondo_round_up(bytes, PIECE_UNIT);
+    return rondo_gpu_arena_take(&exec->arena, exec->config.device, piece->bytes, &piece->device);
+}
+
+rondo_status rondo_cuda_capture_memory(struct rondo_exec *exec, size_t bytes, struct rondo_cuda_piece *memory)
 {
     struct rondo_cuda_capture *c = exec->capturing;
+    struct rondo_cuda_piece *piece;
     RONDO_TRY(grow(&c->block, c->nblocks, sizeof(*c->block), "the calls of a graph"));
-    RONDO_TRY(rondo_cuda_pinned_alloc(exec->cuda, memory, bytes, "the calls of a graph"));
-    c->block[c->nblocks++] = *memory;
+    RONDO_TRY(compose(exec, bytes));
+    piece = &c->block[c->nblocks];
+    RONDO_TRY(take_piece(exec, bytes, piece));
+    c->nblocks++;
+    *memory = (struct rondo_cuda_piece){ .host = exec->composed, .device = piece->device, .bytes = bytes };
     return RONDO_SUCCESS;
 }
 
@@ -160,6 +198,15 @@ int rondo_cuda_captures(const struct rondo_exec *exec)
     return n;
 }
 
+/* Without memory for the list, the piece is not used again. */
+static void keep_piece(struct rondo_exec *exec, const struct rondo_cuda_piece *piece)
+{
+    if (RONDO_ARRAY_GROW(exec->spare, exec->nspare, exec->spare_capacity, "the memory of graphs") ==
+        RONDO_SUCCESS) {
+        exec->spare[exec->nspare++] = *piece;
+    }
+}
+
 int rondo_cuda_capture_reap(struct rondo_exec *exec, int all)
 {
     struct rondo_cuda_capture **at = &exec->capture;
@@ -174,8 +221,8 @@ int rondo_cuda_capture_reap(struct rondo_exec *exec, int all)
         }
         *at = c->next;
         left += alive;
-        for (int i = 0; !alive && i < c->nblocks; i++) {
-            rondo_cuda_pinned_free(exec->cuda, &c->block[i]);
+        for (int i = 0; !all && i < c->nblocks; i++) {
+            keep_piece(exec, &c->block[i]);
         }
         if (let_go(c)) {
             free_host(c);

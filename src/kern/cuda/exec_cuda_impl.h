@@ -6,6 +6,7 @@
 
 #include <pthread.h>
 
+#include "base/cuda_pool.h"
 #include "kern/cuda/exec_cuda.h"
 #include "kern/cuda/kernels.h"
 
@@ -43,15 +44,13 @@ void rondo_cuda_kernels_quit(struct rondo_cuda_kernels *kernels, struct rondo_ex
 
 /* ---- per communicator ---- */
 
-/* Host memory that the device reads. */
-struct rondo_cuda_pinned {
+/* What a launch reads beyond its arguments: composed at `host`, read at `device`. These are one pinned memory,
+ * or for captured launches different ones, between which it is copied once. */
+struct rondo_cuda_piece {
     uint8_t *host;
     CUdeviceptr device;
     size_t bytes;
 };
-rondo_status rondo_cuda_pinned_alloc(const struct rondo_cuda *cuda, struct rondo_cuda_pinned *memory,
-                                     size_t bytes, const char *what);
-void rondo_cuda_pinned_free(const struct rondo_cuda *cuda, struct rondo_cuda_pinned *memory);
 
 struct rondo_cuda_note {
     uint64_t serial;
@@ -72,7 +71,7 @@ struct rondo_cuda_flight {
 struct rondo_cuda_capture {
     cuuint64_t id;
     struct rondo_cuda_capture *next;
-    struct rondo_cuda_pinned *block; /* what its launches read */
+    struct rondo_cuda_piece *block; /* what its launches read; only device and bytes */
     struct rondo_cuda_note *note;
     int nblocks, nnotes;
     int owners;     /* references: the graph's and the executor's; atomic */
@@ -87,17 +86,11 @@ struct rondo_cuda_item {
     uint32_t distance; /* ranks from sender to receiver */
 };
 
-/* Device memory of connections for sends and receives. */
-struct rondo_cuda_chunk {
-    struct rondo_cuda_chunk *next;
-    CUdeviceptr memory;
-    int used;
-};
-
 struct rondo_exec {
     struct rondo_exec_cuda_config config;
     const struct rondo_cuda *cuda;
-    struct rondo_cuda_pinned words_memory, ring, staging;
+    struct rondo_gpu_pinned words_memory, ring, staging;
+    struct rondo_gpu_arena arena;           /* device memory of all that follows */
     struct rondo_gpu_words *words[2];       /* of launches; of captured launches */
     struct rondo_gpu_words *words_there[2]; /* their device addresses */
     CUstream own;                           /* for launches on another device's stream */
@@ -109,16 +102,12 @@ struct rondo_exec {
     const struct rondo_ports *ports; /* host addresses */
     const struct rondo_ports *ports_there;
     const int32_t *rank_at_there[RONDO_MAX_CHANNELS];
-    struct rondo_cuda_chunk *chunk;
     struct rondo_cuda_direct *direct; /* exec_cuda_direct.c; NULL: none */
     struct rondo_cuda_copies *copies; /* exec_cuda_copy.c; NULL: none; atomic */
     CUresult unreported;              /* why `done` does not mark the last launch's end */
     int stuck;                        /* an upload was not waited for: keep its source and destination */
-    struct rondo_cuda_scratch {
-        CUdeviceptr memory;
-        size_t bytes;
-        struct rondo_cuda_scratch *older;
-    } * scratch;
+    CUdeviceptr scratch;              /* for calls in place */
+    size_t scratch_bytes;
     /* launches; `lock` protects what the watching thread reads too */
     pthread_mutex_t lock;
     uint64_t issued, ended, captures; /* serials */
@@ -127,6 +116,10 @@ struct rondo_exec {
     struct rondo_cuda_note note[RONDO_CUDA_NOTES];
     uint64_t nnotes;
     struct rondo_cuda_capture *capture;
+    struct rondo_cuda_piece *spare; /* that graphs have left */
+    int nspare, spare_capacity;
+    uint8_t *composed; /* what a captured launch will read, on its way to the device */
+    size_t composed_bytes;
     int faulted;                  /* the error was reported; atomic */
     pthread_mutex_t shared_order; /* used instead of the device's order where ranks share it */
     /* stream of the last launch */
@@ -209,9 +202,9 @@ int rondo_cuda_copy_silent(const struct rondo_exec *exec);
 
 /** If the stream captures, set exec->capturing to what its graph owns, else to NULL. */
 rondo_status rondo_exec_cuda_capture(struct rondo_exec *exec, CUstream stream);
-/** Allocate memory that lives as long as the graph. */
+/** Take memory that lives as long as the graph. Its `host` is for one launch: upload it then. */
 rondo_status rondo_cuda_capture_memory(struct rondo_exec *exec, size_t bytes,
-                                       struct rondo_cuda_pinned *memory);
+                                       struct rondo_cuda_piece *memory);
 /** Call with the lock held. */
 rondo_status rondo_cuda_capture_note(struct rondo_exec *exec, uint64_t serial, uint32_t index,
                                      const struct rondo_work *work);

@@ -54,13 +54,40 @@ static struct rondo_work sample(int i)
     return w;
 }
 
-/* Asking for a kernel's attributes loads it. Later, loading could wait for running kernels. */
+/* Load a kernel that the driver would load at its first launch, when loading may wait for running kernels.
+ * Before 12.4 asking for a kernel's attributes is the best there is. */
+static rondo_status load_now(const struct rondo_cuda_kernels *k, const struct rondo_cuda *cuda,
+                             CUfunction function, const char *name)
+{
+    CUfunctionLoadingState state = CU_FUNCTION_LOADING_STATE_LOADED;
+    int registers;
+    RONDO_CUDA_TRY(cuda->FuncGetAttribute(&registers, CU_FUNC_ATTRIBUTE_NUM_REGS, function),
+                   "cuFuncGetAttribute of %s on GPU %d (%s)", name, k->device.ordinal, k->device.bus_id);
+    if (cuda->FuncLoad == NULL) {
+        return RONDO_SUCCESS;
+    }
+    RONDO_CUDA_TRY(cuda->FuncLoad(function), "cuFuncLoad of %s on GPU %d (%s)", name, k->device.ordinal,
+                   k->device.bus_id);
+    if (cuda->FuncIsLoaded != NULL) {
+        RONDO_CUDA_TRY(cuda->FuncIsLoaded(&state, function), "cuFuncIsLoaded of %s on GPU %d (%s)", name,
+                       k->device.ordinal, k->device.bus_id);
+    }
+    if (state != CU_FUNCTION_LOADING_STATE_LOADED) {
+        return rondo_fail(
+            RONDO_SYSTEM_ERROR,
+            "the driver of GPU %d (%s) does not load kernel %s in advance, and its first launch "
+            "could wait for ever: set CUDA_MODULE_LOADING=EAGER",
+            k->device.ordinal, k->device.bus_id, name);
+    }
+    return RONDO_SUCCESS;
+}
+
 static rondo_status resolve(struct rondo_cuda_kernels *k, const struct rondo_cuda *cuda, int i, int *per_sm)
 {
     struct rondo_work w = sample(i);
     char name[RONDO_KERNEL_NAME];
     CUfunction function;
-    int registers, blocks = 0;
+    int blocks = 0;
     rondo_kernel_name(name, &w);
     CUresult result = cuda->ModuleGetFunction(&function, k->module, name);
     if (result == CUDA_ERROR_NOT_FOUND) {
@@ -69,8 +96,7 @@ static rondo_status resolve(struct rondo_cuda_kernels *k, const struct rondo_cud
     k->threads[i] = rondo_kernel_threads(&w);
     RONDO_CUDA_TRY(result, "cuModuleGetFunction of %s on GPU %d (%s)", name, k->device.ordinal,
                    k->device.bus_id);
-    RONDO_CUDA_TRY(cuda->FuncGetAttribute(&registers, CU_FUNC_ATTRIBUTE_NUM_REGS, function),
-                   "cuFuncGetAttribute of %s on GPU %d (%s)", name, k->device.ordinal, k->device.bus_id);
+    RONDO_TRY(load_now(k, cuda, function, name));
     RONDO_CUDA_TRY(cuda->OccupancyMaxActiveBlocksPerMultiprocessor(&blocks, function, (int)k->threads[i], 0),
                    "cuOccupancyMaxActiveBlocksPerMultiprocessor of %s on GPU %d (%s)", name,
                    k->device.ordinal, k->device.bus_id);

@@ -282,7 +282,7 @@ static void fill_batch(const struct rondo_exec *exec, struct batch *b)
 /* ---- memory of a launch ---- */
 
 /* Reserve one piece of the ring. @return 0: no room now. Call with the lock held. */
-static int ring_room(struct rondo_exec *exec, size_t bytes, struct rondo_cuda_pinned *memory)
+static int ring_room(struct rondo_exec *exec, size_t bytes, struct rondo_cuda_piece *memory)
 {
     uint64_t head = rondo_round_up(exec->head, RONDO_CTRL_ALIGN);
     size_t at = head % exec->ring.bytes;
@@ -297,17 +297,17 @@ static int ring_room(struct rondo_exec *exec, size_t bytes, struct rondo_cuda_pi
         return 0;
     }
     exec->head = head + bytes;
-    *memory = (struct rondo_cuda_pinned){ .host = exec->ring.host + at,
-                                          .device = exec->ring.device + at,
-                                          .bytes = bytes };
+    *memory = (struct rondo_cuda_piece){ .host = exec->ring.host + at,
+                                         .device = exec->ring.device + at,
+                                         .bytes = bytes };
     return 1;
 }
 
 static int is_inline(const struct batch *b) { return b->n <= RONDO_LAUNCH_INLINE && b->scalars == 0; }
 
 /* Sets *room to 0 if nothing is free now. */
-static rondo_status find_room(struct rondo_exec *exec, const struct batch *b,
-                              struct rondo_cuda_pinned *memory, int *room)
+static rondo_status find_room(struct rondo_exec *exec, const struct batch *b, struct rondo_cuda_piece *memory,
+                              int *room)
 {
     size_t bytes = b->bytes - (is_inline(b) ? sizeof(struct rondo_work) * (size_t)b->n : 0);
     *room = 1;
@@ -325,7 +325,7 @@ static rondo_status find_room(struct rondo_exec *exec, const struct batch *b,
 
 /* Copy an array from the host to where the device reads it. */
 static const size_t *put_array(const struct rondo_exec *exec, const size_t *from,
-                               const struct rondo_cuda_pinned *memory, size_t *at)
+                               const struct rondo_cuda_piece *memory, size_t *at)
 {
     size_t bytes = sizeof(size_t) * (size_t)exec->config.nranks;
     const size_t *there = (const size_t *)(uintptr_t)(memory->device + *at);
@@ -336,7 +336,7 @@ static const size_t *put_array(const struct rondo_exec *exec, const size_t *from
 
 /* Copy the work of an item, with device addresses in place of the host's. */
 static void translate(struct rondo_exec *exec, const struct rondo_run *run, struct rondo_work *w,
-                      const struct rondo_cuda_pinned *memory, size_t *at)
+                      const struct rondo_cuda_piece *memory, size_t *at)
 {
     *w = run->work;
     w->mailbox = NULL;
@@ -370,8 +370,8 @@ static rondo_status fetch_scalars(struct rondo_exec *exec, const struct batch *b
     return RONDO_SUCCESS;
 }
 
-static void fill_launch(struct rondo_exec *exec, const struct batch *b,
-                        const struct rondo_cuda_pinned *memory, struct rondo_launch *launch)
+static void fill_launch(struct rondo_exec *exec, const struct batch *b, const struct rondo_cuda_piece *memory,
+                        struct rondo_launch *launch)
 {
     uint16_t next[RONDO_MAX_CHANNELS];
     int messages = exec->at >= exec->ncopies + exec->ncolls;
@@ -418,7 +418,7 @@ static rondo_status note_launch(struct rondo_exec *exec, const struct batch *b,
 }
 
 static rondo_status launch_batch(struct rondo_exec *exec, const struct batch *b,
-                                 const struct rondo_cuda_pinned *memory)
+                                 const struct rondo_cuda_piece *memory)
 {
     const struct rondo_cuda_kernels *kernels = exec->config.kernels;
     struct rondo_launch launch;
@@ -429,6 +429,9 @@ static rondo_status launch_batch(struct rondo_exec *exec, const struct batch *b,
     fill_launch(exec, b, memory, &launch);
     works = launch.works == NULL ? launch.inline_works : (struct rondo_work *)(void *)memory->host;
     RONDO_TRY(note_launch(exec, b, works, &launch)); /* before the device may write to them */
+    if (exec->capturing != NULL && memory->bytes > 0) {
+        RONDO_TRY(rondo_exec_cuda_upload(exec, memory->device, memory->host, memory->bytes));
+    }
     RONDO_TRY(fetch_scalars(exec, b, works, memory->device));
     CUresult result = exec->cuda->LaunchKernel(kernels->function[b->kernel], b->nblocks, 1, 1, threads, 1, 1,
                                                0, exec->stream, arguments, NULL);
@@ -452,7 +455,7 @@ static rondo_status launch_copies(struct rondo_exec *exec)
 }
 
 static rondo_status step_ordered(struct rondo_exec *exec, enum step step, const struct batch *b,
-                                 const struct rondo_cuda_pinned *memory)
+                                 const struct rondo_cuda_piece *memory)
 {
     /* Ranks that share a device use a lock of their own: if the driver blocks one rank's launch, the others
      * go on. */
@@ -486,7 +489,7 @@ static rondo_status check_kernel(const struct rondo_exec *exec, const struct bat
 
 static rondo_status step_entered(struct rondo_exec *exec, int *moved)
 {
-    struct rondo_cuda_pinned memory;
+    struct rondo_cuda_piece memory;
     struct batch batch;
     int room;
     if (exec->at < exec->ncopies) {

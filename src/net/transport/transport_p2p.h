@@ -25,7 +25,7 @@
 #ifndef RONDO_NET_TRANSPORT_TRANSPORT_P2P_H
 #define RONDO_NET_TRANSPORT_TRANSPORT_P2P_H
 
-#include "base/cuda_mem.h"
+#include "base/cuda_pool.h"
 #include "net/transport/transport.h"
 
 /* What the owner and one of its peers write into the owner's cell for that peer. */
@@ -65,7 +65,8 @@ struct rondo_p2p {
     size_t first_line, nlines, max_lines; /* in the first block; lines given out; all lines */
     size_t expected;                      /* slot bytes to come */
     struct rondo_p2p_map *map;            /* by local rank */
-    struct rondo_p2p_look *look;          /* pinned, by local rank; then two constants, then one word a
+    struct rondo_gpu_pinned pinned;
+    struct rondo_p2p_look *look; /* in it, by local rank; then two constants, then one word a
                                            * line */
     uint64_t *constant, *word;
     int64_t deadline_ns; /* of the check; 0: not begun */

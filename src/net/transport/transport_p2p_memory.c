@@ -113,16 +113,9 @@ static rondo_status pin(struct rondo_p2p *p2p)
     const struct rondo_net *net = p2p->net;
     size_t looks = sizeof(struct rondo_p2p_look) * (size_t)net->nlocal,
            bytes = looks + sizeof(uint64_t) * (2 + p2p->max_lines);
-    void *memory = NULL;
-    CUresult result = p2p->cuda->MemHostAlloc(&memory, bytes, CU_MEMHOSTALLOC_PORTABLE);
-    if (result != CUDA_SUCCESS) {
-        return rondo_cuda_fail(result,
-                               "rank %d on %s: cannot allocate %zu bytes of pinned memory; check ulimit -l",
-                               net->rank, rondo_log_host(), bytes);
-    }
-    memset(memory, 0, bytes);
-    p2p->look = memory;
-    p2p->constant = (uint64_t *)(void *)((uint8_t *)memory + looks);
+    RONDO_TRY(rondo_gpu_pinned_take(&p2p->pinned, net->device, bytes, "checks of peers' memory"));
+    p2p->look = (struct rondo_p2p_look *)(void *)p2p->pinned.host;
+    p2p->constant = (uint64_t *)(void *)(p2p->pinned.host + looks);
     p2p->word = p2p->constant + 2;
     p2p->constant[0] = RONDO_P2P_OPENED; /* also the value of the first slice's count */
     p2p->constant[1] = RONDO_P2P_CLOSED;
@@ -471,8 +464,8 @@ void rondo_p2p_drop(struct rondo_p2p *p2p)
     p2p->stuck |= p2p->stream != NULL && rondo_p2p_wait(p2p, p2p->stream, patience()) != RONDO_SUCCESS;
     maps_close(p2p);
     blocks_close(p2p);
-    if (p2p->look != NULL && !p2p->stuck) {
-        (void)p2p->cuda->MemFreeHost(p2p->look);
+    if (!p2p->stuck) {
+        rondo_gpu_pinned_put(&p2p->pinned);
     }
     if (p2p->stream != NULL) {
         (void)p2p->cuda->StreamDestroy(p2p->stream);
