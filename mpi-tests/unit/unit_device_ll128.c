@@ -66,7 +66,20 @@ static void gpus_on_nvlink_use_ll128(void **state)
     fake_params(SMALL, "MAX_NCHANNELS", "2", "TOPO_FILE", machine, NULL);
     device_ranks(2, 0, looks, &expected);
     device_ranks(4, 0, looks, &expected);
-    device_ranks(3, 1, looks, &expected); /* one GPU */
+    device_machine_end(machine);
+}
+
+/* Not proven there; RONDO_PROTO asks for it all the same. */
+static void ranks_that_share_a_gpu_use_ll128_on_request(void **state)
+{
+    struct expected expected = { .known = 1 };
+    const char *machine = device_machine(device_machine_text);
+    (void)state;
+    fake_params(SMALL, "MAX_NCHANNELS", "2", "TOPO_FILE", machine, NULL);
+    device_ranks(3, 1, looks, &expected);
+    expected.ll128 = 1;
+    fake_params(SMALL, "MAX_NCHANNELS", "2", "PROTO", "ll128,simple", "TOPO_FILE", machine, NULL);
+    device_ranks(3, 1, looks, &expected);
     device_machine_end(machine);
 }
 
@@ -132,6 +145,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gpus_on_nvlink_use_ll128),
+        cmocka_unit_test(ranks_that_share_a_gpu_use_ll128_on_request),
         cmocka_unit_test(gpus_missing_from_the_machine_do_not_use_ll128),
         cmocka_unit_test(one_broken_pair_keeps_all_ranks_from_ll128),
         cmocka_unit_test(slices_that_a_proxy_carries_use_ll128),

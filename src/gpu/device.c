@@ -197,8 +197,19 @@ static void use_relay(struct rondo_ctx *ctx, int rank, const struct rondo_shm_na
     }
 }
 
+/* Whether the 128 bytes of a store stay whole between ranks of one GPU is not proven: only RONDO_PROTO may
+ * ask for LL128 there. */
+static int proto_asks_for_ll128(void)
+{
+    const char *text = rondo_params()->proto;
+    return text[0] != '^' && (strstr(text, "ll128") != NULL || strstr(text, "LL128") != NULL);
+}
+
 static int links_reach(const struct rondo_ctx *ctx)
 {
+    if (ctx->device->sharers > 1 && !proto_asks_for_ll128()) {
+        return 0;
+    }
     for (int i = 0; i < ctx->wiring.nlinks; i++) {
         const struct rondo_link *link = &ctx->wiring.links[i];
         int same = ctx->wiring.layout.node_of[link->peer] == ctx->wiring.layout.node;

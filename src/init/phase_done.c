@@ -36,9 +36,11 @@ static void use_conns(struct rondo_init *init)
         if (record->no_ll128) {
             gpu->ring.ll128 = gpu->tree.ll128 = 0;
             if (ctx->job.rank == 0) {
-                RONDO_INFO(RONDO_SUBSYS_INIT | RONDO_SUBSYS_TUNING,
-                           "%s: LL128 is off: rank %d on %s reaches a GPU of its node through host memory",
-                           ctx->job.name, r, ctx->wiring.peers[r].host);
+                RONDO_INFO(
+                    RONDO_SUBSYS_INIT | RONDO_SUBSYS_TUNING,
+                    "%s: LL128 is off: rank %d on %s shares its GPU, or reaches one of its node through host "
+                    "memory",
+                    ctx->job.name, r, ctx->wiring.peers[r].host);
             }
         }
     }

@@ -424,8 +424,12 @@ RONDO_FN int rondo_prim_pass(struct rondo_prim *p, rondo_dtype dtype, enum rondo
         if (s->bytes != 0) rondo_prim_claim(p, s, proto);
     }
     if (works) {
+        int leaves;
         rondo_team_sync(&p->workers);
-        if (p->shared->leave != p->slice && s->bytes != 0) rondo_prim_move(p, s, dtype, reduce, proto);
+        leaves = p->shared->leave == p->slice;
+        /* Another warp may be leaving already, and some lanes see it: those of a warp go together. */
+        if (proto == RONDO_PROTO_LL128) leaves = rondo_warp_any(leaves);
+        if (!leaves && s->bytes != 0) rondo_prim_move(p, s, dtype, reduce, proto);
     }
     rondo_team_sync(&p->team);
     if (p->shared->leave == p->slice || s->bytes == 0) return 0;
