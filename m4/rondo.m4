@@ -236,11 +236,11 @@ done
 AC_SUBST([RONDO_DTYPES])
 ])
 
-# Sets NVCC (empty: no CUDA) and CUDA_ARCH (80 90 100).
+# Sets NVCC (empty: no CUDA) and CUDA_ARCH (80 90 100 103 120).
 AC_DEFUN([RONDO_CHECK_CUDA], [
 AC_ARG_VAR([CUDA_ARCH],
     [compute capabilities of the kernels, at least 80, the newest last, such as "80 90"
-    (default: that of the GPU, else 80 90 100); the last is also built as PTX, for newer GPUs])
+    (default: that of the GPU, else those of 80 90 100 103 120 that nvcc knows); the last is also built as PTX, for newer GPUs])
 AC_ARG_WITH([cuda],
     [AS_HELP_STRING([--with-cuda=DIR|auto|no],
         [CUDA toolkit; auto (default): use it if this machine has a GPU, for that GPU])],
@@ -264,8 +264,12 @@ AS_IF([test -n "$NVCC"], [
     AS_IF([test -z "$CUDA_ARCH" && test $rondo_gpu = yes],
         [CUDA_ARCH=`nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null |
             head -n 1 | tr -d '. '`])
-    test -n "$CUDA_ARCH" || CUDA_ARCH="80 90 100"
-    CUDA_ARCH=`echo "$CUDA_ARCH" | tr ',' ' '`
+    rondo_archs=
+    for arch in 80 90 100 103 120; do
+        AS_IF(["$NVCC" --list-gpu-code 2>/dev/null | grep -qx sm_$arch], [rondo_archs="$rondo_archs $arch"])
+    done
+    test -n "$CUDA_ARCH" || CUDA_ARCH=${rondo_archs:-80 90 100}
+    CUDA_ARCH=`echo $CUDA_ARCH | tr ',' ' '`
     for arch in $CUDA_ARCH; do
         AS_CASE([$arch], [[*[!0-9]*]],
             [AC_MSG_ERROR([CUDA_ARCH=$CUDA_ARCH: '$arch' is not a compute capability such as 90])])
