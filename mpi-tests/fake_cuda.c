@@ -126,6 +126,8 @@ static void __attribute__((destructor)) report_leaks(void)
     X(ERROR_LAUNCH_TIMEOUT, "the launch timed out and was terminated")                                     \
     X(ERROR_LAUNCH_FAILED, "unspecified launch failure")                                                   \
     X(ERROR_NOT_SUPPORTED, "operation not supported")                                                      \
+    X(ERROR_MPS_CONNECTION_FAILED,                                                                         \
+      "MPS client failed to connect to the MPS control daemon or the MPS server")                          \
     X(ERROR_STREAM_CAPTURE_UNSUPPORTED, "operation not permitted when stream is capturing")                \
     X(ERROR_STREAM_CAPTURE_INVALIDATED, "operation failed due to a previous error during capture")         \
     X(ERROR_STREAM_CAPTURE_UNJOINED, "capturing stream has unjoined work")                                 \
@@ -262,6 +264,7 @@ CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice
     case CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED: *value = fake_number("FAKE_CUDA_DMABUF", 0) != 0; break;
     case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
     case CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY: *value = 1; break;
+    case CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT: *value = 4; break;
     case CU_DEVICE_ATTRIBUTE_WARP_SIZE: *value = 32; break;
     case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK: *value = 1024; break;
     case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID: *value = 0x17 + 0x10 * fake.physical[device]; break;

@@ -64,6 +64,12 @@ grep -q '^begun .*/rondo-gpu' "$tmp/mps" && [ "$(tail -n 1 "$tmp/mps")" = quit ]
 grep -q '^--tool memcheck --error-exitcode 9 .*/gpu_ring ' "$tmp/sanitizer" ||
     wrong "memcheck was not used" "$tmp/sanitizer"
 cmp "$tmp/ran" gpu-check.txt || bad=1
+# An error of MPS is a failure: a skipped case would hide that processes cannot share the GPU.
+env -i PATH="$tmp/tools:/usr/bin:/bin" TMPDIR="$tmp" MPI_TEST_MARK="${MPI_TEST_MARK-}" RONDO_CUDA_LIB="$fake" \
+    RONDO_KERNELS_LIB="$fake" FAKE_CUDA_DEVICES=1 FAKE_CUDA_FAIL=cuModuleLoadData:1:805 \
+    "$tmp/pack/run" --smallest --results "$tmp/refused.txt" >"$tmp/refused" 2>&1
+[ $? = 1 ] && grep -q '^not ok mps_smallest' "$tmp/refused" && grep -q CUDA_ERROR_MPS_ "$tmp/refused" ||
+    wrong "an error of MPS was no failure" "$tmp/refused"
 # A size that the algorithm cannot run must not lose the rows of the others.
 oneshot() {
     env RONDO_CUDA_LIB="$fake" RONDO_KERNELS_LIB="$fake" RONDO_MAX_NCHANNELS=2 FAKE_CUDA_DEVICES=1 \
