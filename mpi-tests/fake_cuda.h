@@ -13,12 +13,12 @@
  *   FAKE_CUDA_THREADS=64       threads of a block, whatever the launch says; 0: what it says
  *   FAKE_CUDA_FAIL=cuMemAlloc:3:2,..  the third call of cuMemAlloc returns CUresult 2
  *   FAKE_CUDA_FAIL_RANK=1      only in this MPI rank
- *   FAKE_CUDA_IDLE=1           cuMemAlloc, cuMemFree, cuMemHostAlloc and cuMemFreeHost wait until the device is
- *                              idle (host memory: all devices)
- *   FAKE_CUDA_LAZY=1           kernels are loaded by cuFuncLoad or by their first launch, which then waits for
- *                              an idle device; cuFuncGetAttribute does not load
+ *   FAKE_CUDA_IDLE=1           cuMemAlloc, cuMemFree, cuMemHostAlloc and cuMemFreeHost wait until the device
+ *                              is idle (host memory: all devices)
+ *   FAKE_CUDA_LAZY=1           kernels are loaded by cuFuncLoad or by their first launch, which then waits
+ *                              for an idle device; cuFuncGetAttribute does not load
  *   FAKE_CUDA_QUEUES=8         in-order queues per device. Streams get them in turn, and an operation begins
- *                              when all that came before it in its queue have begun. 0: a queue for each stream
+ *                              when all that came before it in its queue have begun. 0: one for each stream
  *   FAKE_CUDA_DEPTH=1000       operations that fit into a queue; calls wait while it is full. 0: any number
  *   FAKE_CUDA_PATIENCE=10      seconds that calls wait for an idle device or for room, before they fail with
  *                              CUDA_ERROR_LAUNCH_TIMEOUT and a sentence on stderr

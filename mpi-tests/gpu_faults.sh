@@ -2,7 +2,7 @@
 # usage: BUILD_DIR=DIR gpu_faults.sh [CALL[:NTH]...]
 # Let each CUDA driver call of the library fail once, in rank 1 of 2 on fake GPUs (fake_cuda.h). The job must
 # end in time, with an error that names the rank and the driver's error. Default: all calls of
-# src/base/cuda.def, and the fifth cuLaunchKernel.
+# src/base/cuda.def, and the fifth cuLaunchKernelEx.
 set -u
 [ "${1-}" != --help ] || { sed -n '2,5s/^# //p' "$0"; exit 0; }
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -13,7 +13,7 @@ log=$build/logs/mpi/gpu_faults.run.log
 # shellcheck disable=SC2046
 [ $# -gt 0 ] ||
     set -- $(grep -o 'X(ctx, [A-Za-z0-9]*' "$root/src/base/cuda.def" | sed 's/.* /cu/' | grep -v '^cuName$') \
-        cuLaunchKernel:5
+        cuLaunchKernelEx:5
 mkdir -p "${log%/*}"
 export RONDO_CUDA_LIB="$fake" RONDO_KERNELS_LIB="$fake" RONDO_MAX_NCHANNELS=1 FAKE_CUDA_FAIL_RANK=1
 bad=0 refused=0

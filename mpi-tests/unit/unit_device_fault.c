@@ -123,7 +123,8 @@ static void more_ranks_than_blocks_of_a_gpu_are_refused_on_all_ranks(void **stat
     device_close(&d);
 }
 
-/* Besides ranks that share the GPU, only the largest other communicator that still exists must fit. */
+/* Besides ranks that share the GPU, all other communicators that still exist must fit, or in implicit order the
+ * largest. */
 static void blocks_of_destroyed_communicators_are_free(void **state)
 {
     struct device d;
@@ -138,6 +139,19 @@ static void blocks_of_destroyed_communicators_are_free(void **state)
     small.nchannels = 2;
     shares.nchannels = 4;
     shares.sharers = 2;
+    assert_int_equal(rondo_cuda_kernels_join(kernels, &small), RONDO_SUCCESS);
+    assert_int_equal(rondo_cuda_kernels_join(kernels, &shares), RONDO_SUCCESS); /* 4 + 2 */
+    assert_int_equal(rondo_cuda_kernels_join(kernels, &small), RONDO_SUCCESS);  /* 4 + 4 */
+    assert_int_equal(rondo_cuda_kernels_join(kernels, &small), RONDO_SUCCESS);  /* 4 + 6 */
+    assert_int_equal(rondo_cuda_kernels_join(kernels, &small), RONDO_INVALID_USAGE);
+    left.config = shares;
+    rondo_cuda_kernels_quit(kernels, &left);
+    left.config = small;
+    for (int i = 0; i < 3; i++) {
+        rondo_cuda_kernels_quit(kernels, &left);
+    }
+    left.config = large;
+    fake_params(SMALL, "LAUNCH_ORDER_IMPLICIT", "1", NULL);
     assert_int_equal(rondo_cuda_kernels_join(kernels, &small), RONDO_SUCCESS);
     assert_int_equal(rondo_cuda_kernels_join(kernels, &large), RONDO_SUCCESS);
     assert_int_equal(rondo_cuda_kernels_join(kernels, &large), RONDO_SUCCESS);

@@ -167,18 +167,16 @@ static void one_thread_may_use_them_in_any_order(void **state)
 
 /* ---- an error half way ---- */
 
-static CUresult (*launch)(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
-                          CUstream, void **, void **);
+static CUresult (*launch)(const CUlaunchConfig *, CUfunction, void **, void **);
 static __thread int launches_left = -1; /* this thread's, until one fails; -1: none fails */
 
-static CUresult launch_some(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
-                            unsigned bz, unsigned shared, CUstream stream, void **arguments, void **extra)
+static CUresult launch_some(const CUlaunchConfig *config, CUfunction f, void **arguments, void **extra)
 {
     if (launches_left == 0) {
         return CUDA_ERROR_LAUNCH_FAILED;
     }
     launches_left -= launches_left > 0;
-    return launch(f, gx, gy, gz, bx, by, bz, shared, stream, arguments, extra);
+    return launch(config, f, arguments, extra);
 }
 
 static pthread_barrier_t launched;
@@ -254,12 +252,12 @@ static void an_error_ends_what_is_not_launched_and_nothing_else(void **state)
     struct rondo_cuda *table = (struct rondo_cuda *)(uintptr_t)cu();
     (void)state;
     fake_params(SMALL, "MAX_NCHANNELS", "1", NULL);
-    launch = table->LaunchKernel;
-    table->LaunchKernel = launch_some;
+    launch = table->LaunchKernelEx;
+    table->LaunchKernelEx = launch_some;
     pthread_barrier_init(&launched, NULL, 2);
     device_ranks(2, 0, half_launched, NULL);
     pthread_barrier_destroy(&launched);
-    table->LaunchKernel = launch;
+    table->LaunchKernelEx = launch;
 }
 
 int main(void)

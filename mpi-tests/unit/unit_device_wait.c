@@ -1,6 +1,6 @@
 /* Calls of communicators with a GPU wait for nothing that may wait for them. The fake CUDA driver
- * (mpi-tests/fake_cuda.h) waits where hardware and driver do: for an idle device, in in-order queues, for room
- * in a queue. What waits in vain fails there after FAKE_CUDA_PATIENCE. */
+ * (mpi-tests/fake_cuda.h) waits where hardware and driver do: for an idle device, in in-order queues, for
+ * room in a queue. What waits in vain fails there after FAKE_CUDA_PATIENCE. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -168,15 +168,271 @@ static void kernels_are_loaded_before_the_first_call(void **state)
     unsetenv("FAKE_CUDA_LAZY");
 }
 
+/* ---- in-order queues, room in them ---- */
+
+/* Rank 0 goes ahead, as far as it is let. All kernels of the device are in one queue, which is short. */
+static void one_ahead(struct fake_rank *r)
+{
+    const struct device *d = device_of(r);
+    CUdeviceptr memory = device_new(COUNT * sizeof(int32_t));
+    void *x = (void *)(uintptr_t)memory;
+    rondo_status status = RONDO_SUCCESS;
+    if (r->rank != 0) {
+        fake_sleep_ms(50);
+    }
+    for (int i = 0; i < 20; i++) {
+        FAKE_OK(r,
+                rondo_all_reduce(x, x, COUNT, RONDO_INT32, RONDO_SUM, r->comm, RONDO_CUDA_STREAM(d->stream)));
+    }
+    CU(cu()->StreamSynchronize(d->stream));
+    CU(cu()->MemFree(memory));
+}
+
+static void no_rank_fills_the_queue_that_others_need(void **state)
+{
+    (void)state;
+    unsetenv("FAKE_CUDA_IDLE");
+    fake_params(SMALL, "MAX_NCHANNELS", "2", "TIMEOUT", "20s", NULL);
+    setenv("FAKE_CUDA_QUEUES", "1", 1);
+    setenv("FAKE_CUDA_DEPTH", "4", 1);
+    device_ranks(RANKS, 1, one_ahead, NULL);
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1); /* several launches of a rank */
+    setenv("FAKE_CUDA_QUEUES", "32", 1);
+    device_ranks(RANKS, 1, one_ahead, NULL);
+    unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    unsetenv("FAKE_CUDA_QUEUES");
+    unsetenv("FAKE_CUDA_DEPTH");
+    setenv("FAKE_CUDA_IDLE", "1", 1);
+}
+
+/* ---- other communicators ---- */
+
+struct two {
+    rondo_comm *comm[2];
+    CUstream stream[2];
+    CUdeviceptr memory[2];
+};
+
+static rondo_status two_make(struct fake_rank *r, struct two *t)
+{
+    t->comm[0] = r->comm;
+    t->stream[0] = device_of(r)->stream;
+    CU(cu()->StreamCreateWithPriority(&t->stream[1], CU_STREAM_NON_BLOCKING, 0));
+    for (int i = 0; i < 2; i++) {
+        t->memory[i] = device_new(COUNT * sizeof(int32_t));
+    }
+    return rondo_comm_split(r->comm, 0, r->rank, NULL, &t->comm[1]);
+}
+
+static rondo_status two_call(const struct two *t, int i)
+{
+    void *x = (void *)(uintptr_t)t->memory[i];
+    return rondo_all_reduce(x, x, COUNT, RONDO_INT32, RONDO_SUM, t->comm[i], RONDO_CUDA_STREAM(t->stream[i]));
+}
+
+/* Calls that have waited for one another have ended by RONDO_TIMEOUT, which is an error. */
+static void two_free(struct fake_rank *r, const struct two *t)
+{
+    for (int i = 0; i < 2; i++) {
+        rondo_status status = RONDO_SUCCESS;
+        CU(cu()->StreamSynchronize(t->stream[i]));
+        FAKE_OK(r, rondo_comm_async_error(t->comm[i], &status));
+        FAKE_CHECK(r, status == RONDO_SUCCESS, "%s", rondo_last_error(t->comm[i]));
+    }
+    FAKE_OK(r, rondo_comm_destroy(t->comm[1]));
+    CU(cu()->StreamDestroy(t->stream[1]));
+    CU(cu()->MemFree(t->memory[0]));
+    CU(cu()->MemFree(t->memory[1]));
+}
+
+static void crosswise(struct fake_rank *r)
+{
+    struct two t;
+    FAKE_OK(r, two_make(r, &t));
+    for (int i = 0; i < 10; i++) {
+        FAKE_OK(r, two_call(&t, r->rank % 2));
+        FAKE_OK(r, two_call(&t, 1 - r->rank % 2));
+    }
+    two_free(r, &t);
+}
+
+static void communicators_are_independent(void **state)
+{
+    (void)state;
+    unsetenv("FAKE_CUDA_IDLE");
+    fake_params(SMALL, "MAX_NCHANNELS", "2", "TIMEOUT", "20s", NULL);
+    device_ranks(RANKS, 0, crosswise, NULL);
+    device_ranks(RANKS, 1, crosswise, NULL);
+}
+
+static void behind(struct fake_rank *r)
+{
+    struct scene *scene = scene_of(r);
+    struct two t;
+    FAKE_OK(r, two_make(r, &t));
+    if (r->rank == 0) {
+        device_hold_begin();
+    }
+    pthread_barrier_wait(&scene->all);
+    device_hold(t.stream[0]);
+    FAKE_OK(r, two_call(&t, 0));
+    FAKE_OK(r, two_call(&t, 1));
+    fake_sleep_ms(50);
+    FAKE_CHECK(r, cu()->StreamQuery(t.stream[1]) == CUDA_ERROR_NOT_READY);
+    pthread_barrier_wait(&scene->all);
+    device_let_go();
+    two_free(r, &t);
+}
+
+static void in_implicit_order_communicators_take_turns(void **state)
+{
+    struct scene scene = { .fn = NULL };
+    (void)state;
+    fake_params(SMALL, "MAX_NCHANNELS", "2", "LAUNCH_ORDER_IMPLICIT", "1", NULL);
+    pthread_barrier_init(&scene.all, NULL, RANKS);
+    device_ranks(RANKS, 0, behind, &scene);
+    pthread_barrier_destroy(&scene.all);
+    setenv("FAKE_CUDA_IDLE", "1", 1);
+}
+
+/* ---- streams that are gone ---- */
+
+/* The second call comes after the first one, in whose stream work is pending. */
+static void behind_a_destroyed_stream(struct fake_rank *r)
+{
+    struct scene *scene = scene_of(r);
+    const struct device *d = device_of(r);
+    CUdeviceptr memory = device_new(sizeof(int64_t));
+    void *x = (void *)(uintptr_t)memory;
+    int64_t one = 1, sum = 0;
+    CUstream brief;
+    device_put(d, memory, &one, sizeof(one));
+    CU(cu()->StreamCreateWithPriority(&brief, CU_STREAM_NON_BLOCKING, 0));
+    if (r->rank == 0) {
+        device_hold_begin();
+    }
+    pthread_barrier_wait(&scene->all);
+    device_hold(brief);
+    FAKE_OK(r, rondo_all_reduce(x, x, 1, RONDO_INT64, RONDO_SUM, r->comm, RONDO_CUDA_STREAM(brief)));
+    CU(cu()->StreamDestroy(brief));
+    FAKE_OK(r, rondo_all_reduce(x, x, 1, RONDO_INT64, RONDO_SUM, r->comm, RONDO_CUDA_STREAM(d->stream)));
+    pthread_barrier_wait(&scene->all);
+    device_let_go();
+    device_get(d, &sum, memory, sizeof(sum));
+    FAKE_CHECK(r, sum == r->nranks * r->nranks, "%lld", (long long)sum);
+    CU(cu()->MemFree(memory));
+}
+
+static void a_stream_may_be_destroyed_behind_a_call(void **state)
+{
+    struct scene scene = { .fn = NULL };
+    (void)state;
+    unsetenv("FAKE_CUDA_IDLE");
+    fake_params(SMALL, "MAX_NCHANNELS", "2", NULL);
+    pthread_barrier_init(&scene.all, NULL, RANKS);
+    device_ranks(RANKS, 0, behind_a_destroyed_stream, &scene);
+    pthread_barrier_destroy(&scene.all);
+}
+
+static CUresult (*real_launch)(const CUlaunchConfig *, CUfunction, void **, void **);
+static __thread int refusals; /* of this rank to come */
+
+/* As if another device's stream had got the handle of the last one. */
+static CUresult refuse_once(const CUlaunchConfig *config, CUfunction f, void **arguments, void **extra)
+{
+    return refusals-- > 0 ? CUDA_ERROR_INVALID_HANDLE : real_launch(config, f, arguments, extra);
+}
+
+static void refused_once(struct fake_rank *r)
+{
+    struct rondo_cuda *table = (struct rondo_cuda *)(uintptr_t)cu();
+    struct scene *scene = scene_of(r);
+    DEVICE_CALL(r, device_of(r), .coll = FAKE_ALL_REDUCE, .type = RONDO_INT32, .count = COUNT);
+    pthread_barrier_wait(&scene->all);
+    if (r->rank == 0) {
+        real_launch = table->LaunchKernelEx;
+        table->LaunchKernelEx = refuse_once;
+    }
+    pthread_barrier_wait(&scene->all);
+    refusals = 1;
+    for (int i = 0; i < 3; i++) {
+        DEVICE_CALL(r, device_of(r), .coll = FAKE_ALL_REDUCE, .type = RONDO_INT32, .count = COUNT);
+    }
+    pthread_barrier_wait(&scene->all);
+    if (r->rank == 0) {
+        table->LaunchKernelEx = real_launch;
+    }
+    FAKE_CHECK(r, refusals < 0);
+}
+
+static void a_known_stream_is_asked_again_if_its_launch_is_refused(void **state)
+{
+    struct scene scene = { .fn = NULL };
+    (void)state;
+    pthread_barrier_init(&scene.all, NULL, RANKS);
+    device_ranks(RANKS, 0, refused_once, &scene);
+    pthread_barrier_destroy(&scene.all);
+}
+
+/* ---- what a call costs ---- */
+
+enum { STEADY = 50, MOST_CALLS = 3 };
+
+static void steady(struct fake_rank *r)
+{
+    uint64_t (*calls)(const char *) = (uint64_t(*)(const char *))device_symbol("fake_cuda_calls");
+    struct scene *scene = scene_of(r);
+    const struct device *d = device_of(r);
+    CUdeviceptr memory = device_new(COUNT * sizeof(int32_t));
+    void *x = (void *)(uintptr_t)memory;
+    uint64_t before = 0;
+    for (int i = 0; i <= STEADY; i++) {
+        if (i == 1) {
+            pthread_barrier_wait(&scene->all);
+            before = r->rank == 0 ? calls(NULL) : 0;
+            pthread_barrier_wait(&scene->all);
+        }
+        FAKE_OK(r,
+                rondo_all_reduce(x, x, COUNT, RONDO_INT32, RONDO_SUM, r->comm, RONDO_CUDA_STREAM(d->stream)));
+    }
+    pthread_barrier_wait(&scene->all);
+    if (r->rank == 0) {
+        FAKE_CHECK(r, calls(NULL) - before > 0);
+        FAKE_CHECK(r, calls(NULL) - before <= STEADY * MOST_CALLS * RANKS, "%.1f calls of the driver",
+                   (double)(calls(NULL) - before) / (STEADY * RANKS));
+    }
+    pthread_barrier_wait(&scene->all);
+    CU(cu()->StreamSynchronize(d->stream));
+    CU(cu()->MemFree(memory));
+}
+
+static void a_steady_call_makes_three_driver_calls(void **state)
+{
+    struct scene scene = { .fn = NULL };
+    (void)state;
+    fake_params(SMALL, "MAX_NCHANNELS", "2", NULL);
+    pthread_barrier_init(&scene.all, NULL, RANKS);
+    device_ranks(RANKS, 0, steady, &scene);
+    pthread_barrier_destroy(&scene.all);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(calls_do_not_wait_for_an_idle_device),
         cmocka_unit_test(communicators_pass_on_their_memory_while_the_device_is_busy),
         cmocka_unit_test(kernels_are_loaded_before_the_first_call),
+        cmocka_unit_test(no_rank_fills_the_queue_that_others_need),
+        cmocka_unit_test(communicators_are_independent),
+        cmocka_unit_test(in_implicit_order_communicators_take_turns),
+        cmocka_unit_test(a_stream_may_be_destroyed_behind_a_call),
+        cmocka_unit_test(a_known_stream_is_asked_again_if_its_launch_is_refused),
+        cmocka_unit_test(a_steady_call_makes_three_driver_calls),
     };
     setenv("FAKE_CUDA_IDLE", "1", 1);
     setenv("FAKE_CUDA_PATIENCE", "3", 1);
+    setenv("FAKE_CUDA_COUNT", "1", 1);
+    unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
     fake_watchdog(120);
     device_driver();
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,10 +2,10 @@
  * Memory for the kernels' side of communicators that is taken and put back without waiting for the device.
  * Compiled with RONDO_CUDA only.
  *
- * cuMemHostAlloc, cuMemFreeHost, cuMemAlloc and cuMemFree may wait until the device is idle. In a process with
- * several ranks it may never be: a peer's kernel waits for a kernel that this thread has yet to launch. So
- * pinned blocks are reused, and freed with the last one that is in use on their device; and device memory is
- * taken by VMM (base/cuda_mem.h), which does not wait, in blocks that serve many requests.
+ * cuMemHostAlloc, cuMemFreeHost, cuMemAlloc and cuMemFree may wait until the device is idle. In a process
+ * with several ranks it may never be: a peer's kernel waits for a kernel that this thread has yet to launch.
+ * So pinned blocks are reused, and freed with the last one that is in use on their device; and device memory
+ * is taken by VMM (base/cuda_mem.h), which does not wait, in blocks that serve many requests.
  */
 #ifndef RONDO_BASE_CUDA_POOL_H
 #define RONDO_BASE_CUDA_POOL_H

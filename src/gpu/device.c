@@ -2,6 +2,7 @@
 #include "gpu/device.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -73,6 +74,35 @@ static rondo_status fill_peer(struct rondo_ctx *ctx, struct rondo_peer *peer)
     return RONDO_SUCCESS;
 }
 
+/* Streams share the connections to the device, which carry launches in order: a launch that waits for an
+ * earlier one of its stream holds up those of other ranks behind it. */
+enum { DEFAULT_CONNECTIONS = 8, MOST_CONNECTIONS = 32, FEW_FLIGHTS = 4 };
+
+static int connections(void)
+{
+    const char *text = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    return text != NULL && atoi(text) > 0 ? atoi(text) : DEFAULT_CONNECTIONS;
+}
+
+/* How many launches of a rank may be in progress. */
+static int flights(const struct rondo_device *device)
+{
+    return device->sharers_here == 1 ? 0 : connections() < MOST_CONNECTIONS ? 1 : FEW_FLIGHTS;
+}
+
+static void warn_of_connections(const struct rondo_ctx *ctx)
+{
+    const struct rondo_device *device = ctx->device;
+    if (device->sharers_here > 1 && connections() < MOST_CONNECTIONS) {
+        RONDO_WARN(
+            "%d ranks of this process on %s share GPU %d (%s) and its %d connections: a rank has one "
+            "call in progress at a time, and kernels of the program's streams may hold up other ranks' "
+            "calls for ever: set CUDA_DEVICE_MAX_CONNECTIONS=%d before the program starts",
+            device->sharers_here, rondo_log_host(), device->ordinal, device->gpu.bus_id, connections(),
+            MOST_CONNECTIONS);
+    }
+}
+
 static void use_peers(struct rondo_ctx *ctx)
 {
     struct rondo_device *device = ctx->device;
@@ -84,6 +114,9 @@ static void use_peers(struct rondo_ctx *ctx)
             device->sharers_here += ctx->wiring.peers[r].process_hash == self->process_hash;
             first = r < first ? r : first;
         }
+    }
+    if (first == ctx->job.rank) {
+        warn_of_connections(ctx);
     }
     if (device->sharers > device->sharers_here && first == ctx->job.rank) {
         RONDO_WARN("%d ranks of several processes on %s share GPU %d (%s): without MPS their kernels "
@@ -231,6 +264,7 @@ static rondo_status open_exec(struct rondo_ctx *ctx)
                                              .nranks = ctx->job.nranks,
                                              .nchannels = ctx->wiring.layout.nchannels,
                                              .sharers = device->sharers_here,
+                                             .flights = flights(device),
                                              .name = ctx->job.name,
                                              .owner = &ctx->running.owner };
     RONDO_TRY(rondo_exec_cuda_open(&ctx->running.exec, &config));

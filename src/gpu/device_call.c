@@ -312,6 +312,17 @@ static rondo_status begin(const struct launch *l)
     return status == RONDO_SUCCESS ? status : rondo_ctx_fail(l->ctx, status, -1);
 }
 
+/* A plan by itself: begin it and launch all that there is room for. */
+static rondo_status start(struct launch *l)
+{
+    rondo_status status;
+    pthread_mutex_lock(&l->ctx->device->lock);
+    status = rondo_exec_cuda_start(l->ctx->running.exec, l->stream, l->runs, l->nruns);
+    pthread_mutex_unlock(&l->ctx->device->lock);
+    l->launched = status == RONDO_SUCCESS;
+    return status;
+}
+
 static rondo_status end(const struct launch *l)
 {
     rondo_status status = rondo_exec_cuda_end(l->ctx->running.exec, l->stream);
@@ -322,15 +333,22 @@ static rondo_status end(const struct launch *l)
     return status == RONDO_SUCCESS ? status : rondo_ctx_fail(l->ctx, status, -1);
 }
 
-/* Launches on a device run one after the other, so a kernel that waits for its peers holds up all other
- * communicators there. To avoid deadlocks, all ranks launch the communicators of a group in the same order,
- * whatever the order of the calls, each with all its launches: a peer's first launch may wait for a rank's
- * second. */
+/* Launches of a stream run one after the other, and a kernel that waits for its peers holds up all that
+ * follow in its stream, and all other communicators if RONDO_LAUNCH_ORDER_IMPLICIT is set. To avoid
+ * deadlocks, all ranks launch the communicators of a group in the same order, whatever the order of the
+ * calls, each with all its launches: a peer's first launch may wait for a rank's second. */
 static rondo_status launch_in_order(struct launch *l, int n)
 {
     qsort(l, (size_t)n, sizeof(*l), by_comm);
     RONDO_TRY(check_streams(l, n));
     RONDO_TRY(step_all(l, n, 0, step_connect));
+    if (n == 1 && l->extra == NULL) {
+        rondo_status status = start(l);
+        if (status != RONDO_IN_PROGRESS) {
+            return status == RONDO_SUCCESS ? status : rondo_ctx_fail(l->ctx, status, -1);
+        }
+        return step_all(l, n, 1, step_launch);
+    }
     for (int i = 0; i < n; i++) {
         RONDO_TRY(begin(&l[i]));
     }

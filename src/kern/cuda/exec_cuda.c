@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/param.h"
 #include "kern/cuda/exec_cuda_impl.h"
 
 enum {
@@ -37,6 +38,20 @@ void rondo_exec_cuda_leave(CUstreamCaptureMode before)
     rondo_cuda_leave();
 }
 
+rondo_status rondo_exec_cuda_enter_lightly(const struct rondo_exec *exec, int *pushed)
+{
+    CUcontext context = NULL;
+    *pushed = exec->cuda->CtxGetCurrent(&context) != CUDA_SUCCESS || context != exec->config.device->context;
+    return *pushed ? rondo_cuda_enter(exec->config.device) : RONDO_SUCCESS;
+}
+
+void rondo_exec_cuda_leave_lightly(int pushed)
+{
+    if (pushed) {
+        rondo_cuda_leave();
+    }
+}
+
 /* ---- memory ---- */
 
 /* Device memory that lives as long as the executor. */
@@ -46,7 +61,7 @@ static rondo_status device_alloc(struct rondo_exec *exec, CUdeviceptr *memory, s
 }
 
 /* Copy through pinned memory, in a separate stream, so as not to wait for kernels. */
-rondo_status rondo_exec_cuda_upload(struct rondo_exec *exec, CUdeviceptr to, const void *from, size_t bytes)
+static rondo_status upload_relaxed(struct rondo_exec *exec, CUdeviceptr to, const void *from, size_t bytes)
 {
     char where[80];
     for (size_t at = 0; at < bytes;) {
@@ -60,6 +75,16 @@ rondo_status rondo_exec_cuda_upload(struct rondo_exec *exec, CUdeviceptr to, con
         at += n;
     }
     return RONDO_SUCCESS;
+}
+
+rondo_status rondo_exec_cuda_upload(struct rondo_exec *exec, CUdeviceptr to, const void *from, size_t bytes)
+{
+    CUstreamCaptureMode before;
+    rondo_status status;
+    rondo_gpu_relax(&before);
+    status = upload_relaxed(exec, to, from, bytes);
+    rondo_gpu_unrelax(before);
+    return status;
 }
 
 /* ---- life ---- */
@@ -107,7 +132,9 @@ rondo_status rondo_exec_cuda_open(struct rondo_exec **exec_out, const struct ron
     exec->config = *config;
     exec->cuda = rondo_cuda(NULL);
     pthread_mutex_init(&exec->lock, NULL);
-    pthread_mutex_init(&exec->shared_order, NULL);
+    exec->in_order = rondo_params()->launch_order_implicit && config->sharers == 1;
+    exec->flights = config->flights > 0 && config->flights < RONDO_CUDA_FLIGHTS ? config->flights
+                                                                                : RONDO_CUDA_FLIGHTS - 1;
     status = rondo_exec_cuda_enter(exec, &before);
     if (status == RONDO_SUCCESS) {
         status = open_entered(exec);
@@ -162,7 +189,6 @@ static void exec_close(struct rondo_exec *exec)
         rondo_exec_cuda_leave(before);
     }
     pthread_mutex_destroy(&exec->lock);
-    pthread_mutex_destroy(&exec->shared_order);
     rondo_free(exec->item);
     rondo_free(exec->composed);
     rondo_free(exec->spare);
@@ -422,6 +448,23 @@ void rondo_exec_cuda_abort(struct rondo_exec *exec)
     rondo_cuda_copy_release(exec);
 }
 
+/* The blocks' words say so, or the event; without either the context can only tell that it is lost. */
+static CUresult query_entered(struct rondo_exec *exec)
+{
+    CUresult result;
+    if (exec->unreported != CUDA_SUCCESS) {
+        return exec->unreported;
+    }
+    if (exec->marked || !exec->launched) {
+        return exec->cuda->EventQuery(exec->done);
+    }
+    if (rondo_exec_cuda_ended(exec) >= rondo_exec_cuda_issued(exec)) {
+        return CUDA_SUCCESS;
+    }
+    result = exec->cuda->StreamQuery(exec->own);
+    return result == CUDA_SUCCESS ? CUDA_ERROR_NOT_READY : result;
+}
+
 rondo_status rondo_exec_cuda_query(struct rondo_exec *exec)
 {
     CUstreamCaptureMode before;
@@ -429,7 +472,7 @@ rondo_status rondo_exec_cuda_query(struct rondo_exec *exec)
     char where[80];
     abort_again(exec);
     RONDO_TRY(rondo_exec_cuda_enter(exec, &before));
-    result = exec->unreported != CUDA_SUCCESS ? exec->unreported : exec->cuda->EventQuery(exec->done);
+    result = query_entered(exec);
     rondo_exec_cuda_leave(before);
     if (result == CUDA_ERROR_NOT_READY) {
         return RONDO_IN_PROGRESS;

@@ -8,11 +8,16 @@
  * that do not fit into one launch thus go in the same order at both ends, and no kernel waits for one that
  * can only come after it.
  *
- * Order. Launches of a communicator run one after the other: if the stream changes, the new one waits for an
- * event. A communicator with one rank on the device also waits for the last launch of any other such
- * communicator. Communicators with several ranks on it (RONDO_ALLOW_SHARED_GPU) do not, since a part of a
- * clique that has begun could wait for one that may not begin. So all their blocks and those of the largest
- * other communicator must fit on the device together, or they are refused.
+ * Order. Launches of a communicator run one after the other: if the stream changes, the new one waits for the
+ * last launch, by an event or for the words that its blocks write. Communicators run side by side. With
+ * RONDO_LAUNCH_ORDER_IMPLICIT one that has one rank on the device also waits for the last launch of any other
+ * such communicator.
+ *
+ * Several ranks of a communicator on the device (RONDO_ALLOW_SHARED_GPU): a part of such a clique that has
+ * begun waits for one that has not, so all that may run there at once must fit on the device together, or is
+ * refused: their blocks and those of all other communicators, or with implicit order of the largest. A rank
+ * of a process that has several there keeps few launches in progress, so that the driver has room for the
+ * others'.
  *
  * Capture. What a captured launch reads beyond its arguments lives as long as the graph. It has words of its
  * own, because other launches' serials only grow. A graph must not run at the same time as other launches of
@@ -42,6 +47,7 @@ struct rondo_exec_cuda_config {
     struct rondo_cuda_kernels *kernels;
     int rank, nranks, nchannels;
     int sharers;      /* ranks of this communicator on this device in this process, this one included */
+    int flights;      /* the most launches in progress; 0: as many as the driver has room for */
     const char *name; /* of the communicator, for error messages */
     const struct rondo_exec_owner *owner; /* must outlive the executor */
 };
@@ -65,7 +71,8 @@ rondo_status rondo_exec_cuda_scratch(struct rondo_exec *exec, size_t bytes, void
 /** Launch a plan's runs. begin keeps a reference to the runs until the last step has ended, and inspects the
  * stream; each step launches one kernel, or copies. In a group, all steps of one communicator on a device
  * come before those of the next. @return RONDO_SUCCESS: everything is launched; RONDO_IN_PROGRESS: call again
- * (*moved 0: works have no room yet, wait first). */
+ * (*moved 0: works have no room yet, wait first). start is begin and as many steps as there is room for. */
+rondo_status rondo_exec_cuda_start(struct rondo_exec *exec, CUstream stream, struct rondo_run *runs, int n);
 rondo_status rondo_exec_cuda_begin(struct rondo_exec *exec, CUstream stream, struct rondo_run *runs, int n);
 rondo_status rondo_exec_cuda_step(struct rondo_exec *exec, int *moved);
 /** Before the first step: the launches also wait for this stream's earlier work. Any device's stream. */

@@ -11,8 +11,8 @@
 #include "kern/cuda/kernels.h"
 
 enum {
-    RONDO_CUDA_FLIGHTS = 1024, /* launches in progress; the driver's own queue is about as long */
-    RONDO_CUDA_NOTES = 512,    /* works that can be named when a kernel finds a mismatch */
+    RONDO_CUDA_FLIGHTS = 512, /* launches in progress: the driver's own queue has room for about 1,000 */
+    RONDO_CUDA_NOTES = 512,   /* works that can be named when a kernel finds a mismatch */
     RONDO_CUDA_VARIANTS = RONDO_NUM_PROTOS + 1, /* of a kernel: one per protocol, and direct access */
     RONDO_CUDA_KERNELS = 1 + RONDO_CUDA_VARIANTS +
                          RONDO_DEVICE_DTYPES * RONDO_DEVICE_REDUCES * RONDO_CUDA_VARIANTS
@@ -25,10 +25,12 @@ struct rondo_cuda_kernels {
     CUmodule module;
     CUfunction function[RONDO_CUDA_KERNELS]; /* NULL: the library was built without it */
     uint32_t threads[RONDO_CUDA_KERNELS];
-    int blocks; /* blocks that run together, whatever their kernel */
+    int blocks;                     /* blocks that run together, whatever their kernel */
+    CUlaunchAttribute attribute[2]; /* of every launch */
+    unsigned nattributes;
     int refs;
     struct rondo_cuda_kernels *next;
-    pthread_mutex_t order; /* of the device's launches; protects the fields below */
+    pthread_mutex_t order; /* of launches that keep one (exec_cuda.h); protects the fields below */
     /* executor of the last launch, among those with one rank here; NULL: it is gone */
     struct rondo_exec *last;
     int shared_blocks;                 /* blocks of executors whose communicator has several ranks here */
@@ -44,8 +46,8 @@ void rondo_cuda_kernels_quit(struct rondo_cuda_kernels *kernels, struct rondo_ex
 
 /* ---- per communicator ---- */
 
-/* What a launch reads beyond its arguments: composed at `host`, read at `device`. These are one pinned memory,
- * or for captured launches different ones, between which it is copied once. */
+/* What a launch reads beyond its arguments: composed at `host`, read at `device`. These are one pinned
+ * memory, or for captured launches different ones, between which it is copied once. */
 struct rondo_cuda_piece {
     uint8_t *host;
     CUdeviceptr device;
@@ -95,7 +97,7 @@ struct rondo_exec {
     struct rondo_gpu_words *words_there[2]; /* their device addresses */
     CUstream own;                           /* for launches on another device's stream */
     CUstream uploads;                       /* never captures and never waits for a launch */
-    CUevent done;                           /* end of the last launch */
+    CUevent done;                           /* end of what has been launched when it was recorded */
     CUevent captured;                       /* the same inside a capture */
     /* what collectives read */
     CUdeviceptr wiring, line;
@@ -104,7 +106,7 @@ struct rondo_exec {
     const int32_t *rank_at_there[RONDO_MAX_CHANNELS];
     struct rondo_cuda_direct *direct; /* exec_cuda_direct.c; NULL: none */
     struct rondo_cuda_copies *copies; /* exec_cuda_copy.c; NULL: none; atomic */
-    CUresult unreported;              /* why `done` does not mark the last launch's end */
+    CUresult unreported;              /* why `done` could not be recorded */
     int stuck;                        /* an upload was not waited for: keep its source and destination */
     CUdeviceptr scratch;              /* for calls in place */
     size_t scratch_bytes;
@@ -120,11 +122,14 @@ struct rondo_exec {
     int nspare, spare_capacity;
     uint8_t *composed; /* what a captured launch will read, on its way to the device */
     size_t composed_bytes;
-    int faulted;                  /* the error was reported; atomic */
-    pthread_mutex_t shared_order; /* used instead of the device's order where ranks share it */
-    /* stream of the last launch */
-    int launched;
+    int faulted;  /* the error was reported; atomic */
+    int in_order; /* its launches and those of other communicators run one after the other */
+    int flights;  /* the most launches in progress */
+    /* stream of the last launch; `done` marks its end: else the words of that launch's blocks do */
+    int launched, marked;
+    uint64_t last_serial;
     CUstream last_stream;
+    CUstream known;          /* a stream of our context; NULL: none */
     cuuint64_t last_capture; /* of the last captured launch; 0: none */
     CUstream last_captured_stream;
     /* other streams that launches wait for */
@@ -142,10 +147,13 @@ struct rondo_exec {
 /* ---- exec_cuda.c ---- */
 
 /** Driver calls go between these: they make our context current, and allow the calls while the thread
- * captures. */
+ * captures. lightly: for calls that a capture allows; *pushed is for leave_lightly. */
 rondo_status rondo_exec_cuda_enter(const struct rondo_exec *exec, CUstreamCaptureMode *before);
 void rondo_exec_cuda_leave(CUstreamCaptureMode before);
-/** Copy host memory to the device; waits for the copy, not for kernels. Between enter and leave. */
+rondo_status rondo_exec_cuda_enter_lightly(const struct rondo_exec *exec, int *pushed);
+void rondo_exec_cuda_leave_lightly(int pushed);
+/** Copy host memory to the device; waits for the copy, not for kernels. Between enter and leave, or lightly.
+ */
 rondo_status rondo_exec_cuda_upload(struct rondo_exec *exec, CUdeviceptr to, const void *from, size_t bytes);
 /** Find out which launches have ended. Call with the lock held. */
 void rondo_exec_cuda_reap(struct rondo_exec *exec);

@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/param.h"
 #include "coll/algo.h"
 #include "kern/cuda/exec_cuda_impl.h"
 
@@ -111,6 +112,23 @@ static rondo_status resolve(struct rondo_cuda_kernels *k, const struct rondo_cud
     return RONDO_SUCCESS;
 }
 
+/* Kernels go before the program's where both are ready, and their fences wait for their own traffic only. */
+static rondo_status choose_attributes(struct rondo_cuda_kernels *k, const struct rondo_cuda *cuda)
+{
+    int greatest = 0, domains = 0;
+    RONDO_CUDA_TRY(cuda->CtxGetStreamPriorityRange(NULL, &greatest),
+                   "cuCtxGetStreamPriorityRange of GPU %d (%s)", k->device.ordinal, k->device.bus_id);
+    k->attribute[k->nattributes].id = CU_LAUNCH_ATTRIBUTE_PRIORITY;
+    k->attribute[k->nattributes++].value.priority = greatest;
+    if (cuda->DeviceGetAttribute(&domains, CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT, k->device.handle) ==
+            CUDA_SUCCESS &&
+        domains > 1) {
+        k->attribute[k->nattributes].id = CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN;
+        k->attribute[k->nattributes++].value.memSyncDomain = CU_LAUNCH_MEM_SYNC_DOMAIN_REMOTE;
+    }
+    return RONDO_SUCCESS;
+}
+
 static rondo_status load_entered(struct rondo_cuda_kernels *k, const struct rondo_cuda *cuda)
 {
     const char *why = "";
@@ -132,6 +150,7 @@ static rondo_status load_entered(struct rondo_cuda_kernels *k, const struct rond
             RONDO_SYSTEM_ERROR,
             "the kernel library contains no kernel of this version: reinstall it with librondo.so");
     }
+    RONDO_TRY(choose_attributes(k, cuda));
     k->blocks = per_sm * k->device.sms;
     RONDO_INFO(RONDO_SUBSYS_INIT,
                "GPU %d (%s, %s, compute capability %d): %d kernels in %.1f ms, %d blocks run together",
@@ -211,34 +230,41 @@ int rondo_cuda_kernels_blocks(const struct rondo_cuda_kernels *kernels) { return
 
 /* ---- executors that launch ---- */
 
-/* Blocks of the largest executor that is alone in its communicator here. Call with the order held. */
-static int most_alone(const struct rondo_cuda_kernels *k)
+/* Blocks of executors that are alone in their communicator here, as many as may run at once. Call with the
+ * order held. */
+static int blocks_alone(const struct rondo_cuda_kernels *k, int in_order)
 {
-    int most = RONDO_MAX_CHANNELS;
-    while (most > 0 && k->alone[most] == 0) {
-        most--;
+    int blocks = 0;
+    for (int n = RONDO_MAX_CHANNELS; n > 0 && !(in_order && blocks > 0); n--) {
+        blocks += in_order ? n * (k->alone[n] > 0) : n * k->alone[n];
     }
-    return most;
+    return blocks;
+}
+
+static rondo_status too_many(const struct rondo_cuda_kernels *k, const struct rondo_exec_cuda_config *c,
+                             int blocks, int in_order)
+{
+    return rondo_fail(RONDO_INVALID_USAGE,
+                      "rank %d: ranks of one communicator share GPU %d (%s), and with \"%s\" %d blocks must "
+                      "run together, of at most %d: destroy other communicators%s%s",
+                      c->rank, k->device.ordinal, k->device.bus_id, c->name, blocks, k->blocks,
+                      c->nchannels > 1 ? ", or lower RONDO_MAX_NCHANNELS" : "",
+                      in_order ? "" : ", or set RONDO_LAUNCH_ORDER_IMPLICIT=1");
 }
 
 rondo_status rondo_cuda_kernels_join(struct rondo_cuda_kernels *k, const struct rondo_exec_cuda_config *c)
 {
-    int shared, most, alone = c->sharers == 1;
+    int alone = c->sharers == 1, in_order = rondo_params()->launch_order_implicit, shared, blocks;
     pthread_mutex_lock(&k->order);
     shared = k->shared_blocks + (alone ? 0 : c->nchannels);
-    most = most_alone(k);
-    most = alone && c->nchannels > most ? c->nchannels : most;
-    if (shared > 0 && shared + most > k->blocks) {
+    k->alone[c->nchannels] += alone;
+    blocks = shared + blocks_alone(k, in_order);
+    if (shared > 0 && blocks > k->blocks) {
+        k->alone[c->nchannels] -= alone;
         pthread_mutex_unlock(&k->order);
-        return rondo_fail(
-            RONDO_INVALID_USAGE,
-            "rank %d: ranks of one communicator share GPU %d (%s), and with \"%s\" %d blocks must "
-            "run together, of at most %d: destroy other communicators%s",
-            c->rank, k->device.ordinal, k->device.bus_id, c->name, shared + most, k->blocks,
-            c->nchannels > 1 ? ", or lower RONDO_MAX_NCHANNELS" : "");
+        return too_many(k, c, blocks, in_order);
     }
     k->shared_blocks = shared;
-    k->alone[c->nchannels] += alone;
     pthread_mutex_unlock(&k->order);
     return RONDO_SUCCESS;
 }

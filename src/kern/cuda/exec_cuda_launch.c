@@ -134,12 +134,17 @@ static rondo_status wait_for(struct rondo_exec *exec, CUstream waits, CUstream o
     return RONDO_SUCCESS;
 }
 
-/* For another device's stream, launch on the executor's own stream between two events. */
+/* For another device's stream, launch on the executor's own stream between two events. The stream of the last
+ * launch is not asked again: if it was destroyed and another device's has its handle, the launch fails. */
 static rondo_status choose_stream(struct rondo_exec *exec, CUstream stream)
 {
     CUcontext context;
-    RONDO_TRY(context_of(exec, stream, &context));
     exec->stream = stream;
+    if (stream == exec->known && stream == exec->last_stream && stream != NULL) {
+        return RONDO_SUCCESS;
+    }
+    RONDO_TRY(context_of(exec, stream, &context));
+    exec->known = context == exec->config.device->context && !is_special(stream) ? stream : NULL;
     if (context != exec->config.device->context) {
         RONDO_TRY(wait_for(exec, exec->own, stream, context));
         exec->stream = exec->own;
@@ -147,12 +152,53 @@ static rondo_status choose_stream(struct rondo_exec *exec, CUstream stream)
     return RONDO_SUCCESS;
 }
 
-/* Wait for what must end before a launch: this communicator's last one, and the last one of any other
- * (exec_cuda.h). Call with the device's order held. */
+static rondo_status mark_done(struct rondo_exec *exec)
+{
+    CUresult result = exec->cuda->EventRecord(exec->done, exec->stream);
+    char where[80];
+    exec->unreported = result;
+    RONDO_CUDA_TRY(result, "%s: cuEventRecord", rondo_exec_cuda_where(exec, where));
+    exec->marked = 1;
+    return RONDO_SUCCESS;
+}
+
+/* Make the stream wait for the words that the blocks of the last launch write at their end. */
+static rondo_status wait_for_blocks(struct rondo_exec *exec)
+{
+    CUstreamBatchMemOpParams op[RONDO_MAX_CHANNELS];
+    const struct rondo_cuda_flight *flight = &exec->flight[exec->last_serial % RONDO_CUDA_FLIGHTS];
+    char where[80];
+    memset(op, 0, sizeof(op));
+    for (uint32_t b = 0; b < flight->nblocks; b++) {
+        op[b].waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
+        op[b].waitValue.address = (CUdeviceptr)(uintptr_t)&exec->words_there[0]->block[b].ended;
+        op[b].waitValue.value =
+            (cuuint32_t)exec->last_serial; /* compared in a circle; the low half comes first */
+        op[b].waitValue.flags = CU_STREAM_WAIT_VALUE_GEQ;
+    }
+    RONDO_CUDA_TRY(exec->cuda->StreamBatchMemOp(exec->stream, flight->nblocks, op, 0),
+                   "%s: ordering two streams by cuStreamBatchMemOp", rondo_exec_cuda_where(exec, where));
+    return RONDO_SUCCESS;
+}
+
+/* The last launch was in another stream, which may be gone. */
+static rondo_status wait_for_last(struct rondo_exec *exec)
+{
+    char where[80];
+    if (exec->marked) {
+        RONDO_CUDA_TRY(exec->cuda->StreamWaitEvent(exec->stream, exec->done, 0), "%s: ordering two streams",
+                       rondo_exec_cuda_where(exec, where));
+        return RONDO_SUCCESS;
+    }
+    return rondo_exec_cuda_ended(exec) >= exec->last_serial ? RONDO_SUCCESS : wait_for_blocks(exec);
+}
+
+/* Wait for what must end before a launch: this communicator's last one, and in implicit order the last one of
+ * any other (exec_cuda.h). Call with the device's order held if the executor keeps it. */
 static rondo_status order_before(struct rondo_exec *exec)
 {
     const struct rondo_cuda *cuda = exec->cuda;
-    struct rondo_exec *last = exec->config.kernels->last;
+    struct rondo_exec *last = exec->in_order ? exec->config.kernels->last : NULL;
     char where[80];
     if (exec->capturing != NULL) {
         if (exec->last_capture == exec->capturing->id && exec->last_captured_stream != exec->stream) {
@@ -162,19 +208,18 @@ static rondo_status order_before(struct rondo_exec *exec)
         return RONDO_SUCCESS;
     }
     if (exec->launched && exec->last_stream != exec->stream) {
-        RONDO_CUDA_TRY(cuda->StreamWaitEvent(exec->stream, exec->done, 0), "%s: ordering two streams",
-                       rondo_exec_cuda_where(exec, where));
+        RONDO_TRY(wait_for_last(exec));
     }
-    if (exec->config.sharers == 1 && last != NULL && last != exec) {
+    if (last != NULL && last != exec) {
         RONDO_CUDA_TRY(cuda->StreamWaitEvent(exec->stream, last->done, 0), "%s: ordering two communicators",
                        rondo_exec_cuda_where(exec, where));
     }
     return RONDO_SUCCESS;
 }
 
-static rondo_status order_after(struct rondo_exec *exec)
+/* The blocks of a kernel tell when they end. What needs an event records it: other communicators, copies. */
+static rondo_status order_after(struct rondo_exec *exec, int tells)
 {
-    CUresult result;
     char where[80];
     if (exec->capturing != NULL) {
         RONDO_CUDA_TRY(exec->cuda->EventRecord(exec->captured, exec->stream), "%s: cuEventRecord",
@@ -183,12 +228,14 @@ static rondo_status order_after(struct rondo_exec *exec)
         exec->last_captured_stream = exec->stream;
         return RONDO_SUCCESS;
     }
-    result = exec->cuda->EventRecord(exec->done, exec->stream);
-    exec->unreported = result;
-    RONDO_CUDA_TRY(result, "%s: cuEventRecord", rondo_exec_cuda_where(exec, where));
     exec->launched = 1;
     exec->last_stream = exec->stream;
-    if (exec->config.sharers == 1) {
+    exec->last_serial = exec->issued;
+    exec->marked = 0;
+    if (!tells || exec->in_order || exec->cuda->StreamBatchMemOp == NULL) {
+        RONDO_TRY(mark_done(exec));
+    }
+    if (exec->in_order) {
         exec->config.kernels->last = exec;
     }
     return RONDO_SUCCESS;
@@ -317,7 +364,7 @@ static rondo_status find_room(struct rondo_exec *exec, const struct batch *b, st
     }
     pthread_mutex_lock(&exec->lock);
     rondo_exec_cuda_reap(exec);
-    *room = exec->issued - exec->ended < RONDO_CUDA_FLIGHTS - 1 &&
+    *room = exec->issued - exec->ended < (uint64_t)exec->flights &&
             (bytes == 0 || ring_room(exec, bytes, memory));
     pthread_mutex_unlock(&exec->lock);
     return RONDO_SUCCESS;
@@ -417,28 +464,55 @@ static rondo_status note_launch(struct rondo_exec *exec, const struct batch *b,
     return status;
 }
 
+static CUresult launch_kernel(const struct rondo_exec *exec, const struct batch *b,
+                              struct rondo_launch *launch)
+{
+    const struct rondo_cuda_kernels *kernels = exec->config.kernels;
+    void *arguments[] = { launch };
+    CUlaunchConfig config = { .gridDimX = b->nblocks,
+                              .gridDimY = 1,
+                              .gridDimZ = 1,
+                              .blockDimX = kernels->threads[b->kernel],
+                              .blockDimY = 1,
+                              .blockDimZ = 1,
+                              .hStream = exec->stream,
+                              .attrs = (CUlaunchAttribute *)(uintptr_t)kernels->attribute,
+                              .numAttrs = kernels->nattributes };
+    return exec->cuda->LaunchKernelEx(&config, kernels->function[b->kernel], arguments, NULL);
+}
+
+/* Was the stream taken for the last launch's, but is another device's? */
+static int is_another(const struct rondo_exec *exec, CUresult result)
+{
+    return (result == CUDA_ERROR_INVALID_HANDLE || result == CUDA_ERROR_INVALID_CONTEXT) &&
+           exec->known != NULL && exec->stream == exec->known;
+}
+
 static rondo_status launch_batch(struct rondo_exec *exec, const struct batch *b,
                                  const struct rondo_cuda_piece *memory)
 {
-    const struct rondo_cuda_kernels *kernels = exec->config.kernels;
     struct rondo_launch launch;
     struct rondo_work *works;
-    void *arguments[] = { &launch };
     char name[RONDO_KERNEL_NAME], where[80];
-    uint32_t threads = kernels->threads[b->kernel];
     fill_launch(exec, b, memory, &launch);
     works = launch.works == NULL ? launch.inline_works : (struct rondo_work *)(void *)memory->host;
     RONDO_TRY(note_launch(exec, b, works, &launch)); /* before the device may write to them */
+    RONDO_TRY(fetch_scalars(exec, b, works, memory->device));
     if (exec->capturing != NULL && memory->bytes > 0) {
         RONDO_TRY(rondo_exec_cuda_upload(exec, memory->device, memory->host, memory->bytes));
     }
-    RONDO_TRY(fetch_scalars(exec, b, works, memory->device));
-    CUresult result = exec->cuda->LaunchKernel(kernels->function[b->kernel], b->nblocks, 1, 1, threads, 1, 1,
-                                               0, exec->stream, arguments, NULL);
+    CUresult result = launch_kernel(exec, b, &launch);
+    if (RONDO_UNLIKELY(is_another(exec, result))) {
+        exec->known = NULL;
+        RONDO_TRY(choose_stream(exec, exec->stream));
+        RONDO_TRY(order_before(exec));
+        result = launch_kernel(exec, b, &launch);
+    }
     if (result != CUDA_SUCCESS) {
         rondo_kernel_name(name, &run_at(exec, exec->at)->work);
-        return rondo_cuda_fail(result, "%s: cuLaunchKernel of %s, %u blocks of %u threads",
-                               rondo_exec_cuda_where(exec, where), name, b->nblocks, threads);
+        return rondo_cuda_fail(result, "%s: cuLaunchKernelEx of %s, %u blocks of %u threads",
+                               rondo_exec_cuda_where(exec, where), name, b->nblocks,
+                               exec->config.kernels->threads[b->kernel]);
     }
     exec->at = b->end;
     return RONDO_SUCCESS;
@@ -454,24 +528,27 @@ static rondo_status launch_copies(struct rondo_exec *exec)
     return RONDO_SUCCESS;
 }
 
+static rondo_status step_alone(struct rondo_exec *exec, enum step step, const struct batch *b,
+                               const struct rondo_cuda_piece *memory)
+{
+    RONDO_TRY(order_before(exec));
+    RONDO_TRY(step == STEP_OWN      ? copy_all(exec)
+              : step == STEP_COPIES ? launch_copies(exec)
+                                    : launch_batch(exec, b, memory));
+    return order_after(exec, step == STEP_BATCH);
+}
+
+/* Without implicit order no lock is held: if the driver blocks one launch, others go on. */
 static rondo_status step_ordered(struct rondo_exec *exec, enum step step, const struct batch *b,
                                  const struct rondo_cuda_piece *memory)
 {
-    /* Ranks that share a device use a lock of their own: if the driver blocks one rank's launch, the others
-     * go on. */
-    pthread_mutex_t *order = exec->config.sharers == 1 ? &exec->config.kernels->order : &exec->shared_order;
     rondo_status status;
-    pthread_mutex_lock(order);
-    status = order_before(exec);
-    if (status == RONDO_SUCCESS) {
-        status = step == STEP_OWN      ? copy_all(exec)
-                 : step == STEP_COPIES ? launch_copies(exec)
-                                       : launch_batch(exec, b, memory);
+    if (!exec->in_order) {
+        return step_alone(exec, step, b, memory);
     }
-    if (status == RONDO_SUCCESS) {
-        status = order_after(exec);
-    }
-    pthread_mutex_unlock(order);
+    pthread_mutex_lock(&exec->config.kernels->order);
+    status = step_alone(exec, step, b, memory);
+    pthread_mutex_unlock(&exec->config.kernels->order);
     return status;
 }
 
@@ -513,40 +590,78 @@ static rondo_status step_entered(struct rondo_exec *exec, int *moved)
 
 rondo_status rondo_exec_cuda_step(struct rondo_exec *exec, int *moved)
 {
-    CUstreamCaptureMode before;
     rondo_status status;
+    int pushed;
     *moved = 0;
     if (exec->nitems == 0) {
         return RONDO_SUCCESS;
     }
-    RONDO_TRY(rondo_exec_cuda_enter(exec, &before));
+    RONDO_TRY(rondo_exec_cuda_enter_lightly(exec, &pushed));
     status = step_entered(exec, moved);
-    rondo_exec_cuda_leave(before);
+    rondo_exec_cuda_leave_lightly(pushed);
     return status;
 }
 
-rondo_status rondo_exec_cuda_begin(struct rondo_exec *exec, CUstream stream, struct rondo_run *runs, int n)
+/* What a capture forbids to the thread: mapping and unmapping memory, and asking streams. */
+static rondo_status prepare(struct rondo_exec *exec)
 {
     CUstreamCaptureMode before;
     rondo_status status;
-    exec->runs = runs;
-    exec->nruns = n;
-    exec->at = 0;
-    RONDO_TRY(list_items(exec));
-    RONDO_TRY(rondo_exec_cuda_enter(exec, &before));
-    status = choose_stream(exec, stream);
-    if (status == RONDO_SUCCESS) {
-        status = rondo_exec_cuda_capture(exec, exec->stream);
+    if (exec->direct == NULL) {
+        return RONDO_SUCCESS;
     }
-    if (status == RONDO_SUCCESS) {
-        status = rondo_cuda_direct_prepare(exec);
-    }
+    rondo_gpu_relax(&before);
+    status = rondo_cuda_direct_prepare(exec);
+    rondo_gpu_unrelax(before);
+    return status;
+}
+
+static rondo_status begin_entered(struct rondo_exec *exec, CUstream stream)
+{
+    RONDO_TRY(choose_stream(exec, stream));
+    RONDO_TRY(rondo_exec_cuda_capture(exec, exec->stream));
+    RONDO_TRY(prepare(exec));
     if (RONDO_UNLIKELY(exec->capture != NULL)) {
         pthread_mutex_lock(&exec->lock);
         rondo_cuda_capture_reap(exec, 0);
         pthread_mutex_unlock(&exec->lock);
     }
-    rondo_exec_cuda_leave(before);
+    return RONDO_SUCCESS;
+}
+
+static rondo_status take(struct rondo_exec *exec, struct rondo_run *runs, int n)
+{
+    exec->runs = runs;
+    exec->nruns = n;
+    exec->at = 0;
+    return list_items(exec);
+}
+
+rondo_status rondo_exec_cuda_begin(struct rondo_exec *exec, CUstream stream, struct rondo_run *runs, int n)
+{
+    rondo_status status;
+    int pushed;
+    RONDO_TRY(take(exec, runs, n));
+    RONDO_TRY(rondo_exec_cuda_enter_lightly(exec, &pushed));
+    status = begin_entered(exec, stream);
+    rondo_exec_cuda_leave_lightly(pushed);
+    return status;
+}
+
+rondo_status rondo_exec_cuda_start(struct rondo_exec *exec, CUstream stream, struct rondo_run *runs, int n)
+{
+    rondo_status status;
+    int pushed, moved = 1;
+    RONDO_TRY(take(exec, runs, n));
+    RONDO_TRY(rondo_exec_cuda_enter_lightly(exec, &pushed));
+    status = begin_entered(exec, stream);
+    if (status == RONDO_SUCCESS && exec->nitems > 0) {
+        do {
+            moved = 0;
+            status = step_entered(exec, &moved);
+        } while (status == RONDO_IN_PROGRESS && moved);
+    }
+    rondo_exec_cuda_leave_lightly(pushed);
     return status;
 }
 
@@ -570,18 +685,27 @@ rondo_status rondo_exec_cuda_behind(struct rondo_exec *exec, CUstream stream)
     return status;
 }
 
+static rondo_status end_entered(struct rondo_exec *exec, CUstream stream)
+{
+    char where[80];
+    if (exec->capturing == NULL && !exec->marked) {
+        RONDO_TRY(mark_done(exec));
+    }
+    RONDO_CUDA_TRY(
+        exec->cuda->StreamWaitEvent(stream, exec->capturing != NULL ? exec->captured : exec->done, 0),
+        "%s: making stream %p wait for the group", rondo_exec_cuda_where(exec, where), (void *)stream);
+    return RONDO_SUCCESS;
+}
+
 rondo_status rondo_exec_cuda_end(struct rondo_exec *exec, CUstream stream)
 {
     CUstreamCaptureMode before;
-    CUresult result;
-    char where[80];
+    rondo_status status;
     if (exec->nitems == 0 || stream == exec->stream) {
         return RONDO_SUCCESS;
     }
     RONDO_TRY(rondo_exec_cuda_enter(exec, &before));
-    result = exec->cuda->StreamWaitEvent(stream, exec->capturing != NULL ? exec->captured : exec->done, 0);
+    status = end_entered(exec, stream);
     rondo_exec_cuda_leave(before);
-    RONDO_CUDA_TRY(result, "%s: making stream %p wait for the group", rondo_exec_cuda_where(exec, where),
-                   (void *)stream);
-    return RONDO_SUCCESS;
+    return status;
 }
