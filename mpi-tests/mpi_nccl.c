@@ -3,16 +3,47 @@
  * else: communicators of all ranks, of subsets at once, with an id whose maker is no member, of several threads
  * a process, and after MPI_Finalize.
  *
- *   mpirun -n N mpi_nccl
+ *   mpirun -n N mpi_nccl [--gpu]    --gpu: in GPU memory, those cases that have one rank a process
  */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "mpi_common.h"
+#include "mpi_device.h"
 #include "shim/nccl/nccl.h"
 
 enum { COUNT = 5000, THREADS = 3 };
+
+static int on_gpu;
+static rondo_stream stream; /* on a GPU */
+
+/* Where calls find their data: a copy in GPU memory, or the data itself. */
+static double *there(double *data)
+{
+    double *copy = data;
+    if (on_gpu) {
+        copy = test_device_alloc(COUNT * sizeof(*data));
+        test_device_copy(copy, data, COUNT * sizeof(*data));
+    }
+    return copy;
+}
+
+/* Wait for the calls, and fetch a result. */
+static void back(double *data, const double *copy)
+{
+    if (on_gpu) {
+        test_device_wait(stream);
+        test_device_copy(data, copy, COUNT * sizeof(*data));
+    }
+}
+
+static void let_go(double *copy)
+{
+    if (on_gpu) {
+        test_device_free(copy);
+    }
+}
 
 static int ok(ncclResult_t result, const char *what)
 {
@@ -39,18 +70,26 @@ static ncclUniqueId id_from(int maker, MPI_Comm comm)
 static void use(ncclComm_t comm, int rank, int n)
 {
     double *in = calloc(COUNT, sizeof(*in)), *out = calloc(COUNT, sizeof(*out));
+    double *from, *to;
+    cudaStream_t at = (cudaStream_t)stream;
     int wrong = 0;
     for (int i = 0; i < COUNT; i++) {
         in[i] = rank + i;
     }
-    OK(ncclAllReduce(in, out, COUNT, ncclDouble, ncclSum, comm, NULL));
+    from = there(in);
+    to = there(out);
+    OK(ncclAllReduce(from, to, COUNT, ncclDouble, ncclSum, comm, at));
+    back(out, to);
     for (int i = 0; i < COUNT; i++) {
         wrong += out[i] != (double)n * i + n * (n - 1) / 2;
     }
     OK(ncclGroupStart());
-    OK(ncclSend(in, COUNT, ncclDouble, (rank + 1) % n, comm, NULL));
-    OK(ncclRecv(out, COUNT, ncclDouble, (rank + n - 1) % n, comm, NULL));
+    OK(ncclSend(from, COUNT, ncclDouble, (rank + 1) % n, comm, at));
+    OK(ncclRecv(to, COUNT, ncclDouble, (rank + n - 1) % n, comm, at));
     OK(ncclGroupEnd());
+    back(out, to);
+    let_go(from);
+    let_go(to);
     for (int i = 0; i < COUNT; i++) {
         wrong += out[i] != (rank + n - 1) % n + i;
     }
@@ -63,6 +102,9 @@ static void create_use_destroy(ncclUniqueId id, int rank, int n)
 {
     ncclComm_t comm;
     if (OK(ncclCommInitRank(&comm, n, id, rank))) {
+        int device = -2;
+        OK(ncclCommCuDevice(comm, &device));
+        test_check((device >= 0) == on_gpu, "the communicator is of device %d", device);
         use(comm, rank, n);
         OK(ncclCommDestroy(comm));
     }
@@ -152,21 +194,34 @@ static void one_thread(void)
     }
 }
 
-int main(void)
+static void begin(int argc, char **argv)
+{
+    const char *why = "";
+    on_gpu = argc > 1 && strcmp(argv[1], "--gpu") == 0;
+    test_init("mpi_nccl", MPI_THREAD_SINGLE);
+    test_watchdog(60);
+    if (on_gpu && test_device_begin(test.rank, &why) < 0) {
+        test_die("%s", why);
+    }
+    stream = on_gpu ? test_device_stream_new() : NULL;
+}
+
+int main(int argc, char **argv)
 {
     ncclUniqueId id;
     ncclComm_t comm;
     int status;
-    test_init("mpi_nccl", MPI_THREAD_SINGLE);
-    test_watchdog(60);
+    begin(argc, argv);
     test.what = "all ranks";
     create_use_destroy(id_from(0, MPI_COMM_WORLD), test.rank, test.nranks);
     halves();
     if (test.nranks > 1) {
         all_but_maker();
     }
-    threads();
-    one_thread();
+    if (!on_gpu) {
+        threads();
+        one_thread();
+    }
     test.what = "after MPI_Finalize";
     id = id_from(0, MPI_COMM_WORLD);
     if (!OK(ncclCommInitRank(&comm, test.nranks, id_from(0, MPI_COMM_WORLD), test.rank))) {
@@ -177,5 +232,9 @@ int main(void)
     use(comm, test.rank, test.nranks);
     create_use_destroy(id, test.rank, test.nranks);
     OK(ncclCommDestroy(comm));
+    if (on_gpu) {
+        test_device_stream_free(stream);
+        test_device_end();
+    }
     return status != 0 || test.failed != 0;
 }

@@ -209,7 +209,10 @@ static rondo_status accept_all(struct meeting_bootstrap *self)
 {
     struct rondo_meet_conn *conn;
     do {
-        RONDO_TRY(rondo_meet_accept(self->listener, limit_of(self), &conn));
+        rondo_status status = rondo_meet_accept(self->listener, limit_of(self), &conn);
+        if (status != RONDO_SUCCESS) {
+            return rondo_fail_aloud(status);
+        }
         if (conn != NULL) {
             add_conn(self, conn);
         }

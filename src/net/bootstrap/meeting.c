@@ -20,7 +20,8 @@ enum {
     ID_MAGIC = 0x7465656d,
     MOST_RANKS = 1 << 24,
     SILENT_MS = 10000, /* a connection that says nothing is dropped */
-    TICK_MS = 1000     /* while there are connections */
+    TICK_MS = 1000,    /* while there are connections */
+    FULL_MS = 10       /* until the next look for free descriptors */
 };
 
 struct meeting {
@@ -40,6 +41,7 @@ static struct {
     pid_t pid; /* whose listener and thread these are; 0: none */
     pthread_t thread;
     int listener, wake, stop;
+    int complained; /* of too few descriptors; the thread's */
     uint8_t addr[RONDO_ADDR_BYTES];
     uint64_t serial;
     struct meeting *meetings;
@@ -281,7 +283,7 @@ void rondo_meeting_fail(const struct rondo_meeting_id *id, const char *text)
 
 static const uint64_t *judge(void *arg, const struct rondo_auth_hello *hello)
 {
-    static _Thread_local uint64_t secret[2];
+    static uint64_t secret[2]; /* of the last hello; only this thread judges */
     struct meeting *m;
     (void)arg;
     if (hello->server_rank != RONDO_MEET_ROOT) {
@@ -340,13 +342,22 @@ static int serve(struct rondo_meet_conn *conn, int64_t now)
     return conn->state != RONDO_MEET_ENDED;
 }
 
+/* Out of descriptors, connections wait in the kernel until others have ended. */
 static void accept_all(void)
 {
     struct rondo_meet_conn *conn;
-    while (rondo_meet_accept(root.listener, sizeof(rondo_round_text), &conn) == RONDO_SUCCESS &&
+    rondo_status status;
+    while ((status = rondo_meet_accept(root.listener, sizeof(rondo_round_text), &conn)) == RONDO_SUCCESS &&
            conn != NULL) {
         conn->next = root.conns;
         root.conns = conn;
+    }
+    if (status != RONDO_SUCCESS) {
+        if (!root.complained) {
+            root.complained = 1;
+            rondo_fail_aloud(status);
+        }
+        poll(NULL, 0, FULL_MS);
     }
 }
 

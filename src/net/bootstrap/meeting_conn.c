@@ -183,9 +183,10 @@ rondo_status rondo_meet_accept(int listener, size_t limit, struct rondo_meet_con
         return create(fd, RONDO_MEET_ACCEPTED_, limit, conn);
     }
     if (errno == EMFILE || errno == ENFILE) {
-        return rondo_fail(RONDO_SYSTEM_ERROR,
-                          "host %s has no descriptor for a connection between ranks (%m); raise ulimit -n",
-                          rondo_log_host());
+        return rondo_fail_quiet(
+            RONDO_SYSTEM_ERROR,
+            "host %s has no descriptor for a connection between ranks (%m); raise ulimit -n",
+            rondo_log_host());
     }
     return RONDO_SUCCESS;
 }

@@ -79,7 +79,8 @@ void rondo_meet_text(char text[RONDO_SOCKET_ADDR_TEXT], const uint8_t addr[RONDO
 /** Connect to a rank, or to the creator. An error of the connection shows later, in state. */
 rondo_status rondo_meet_connect(const struct rondo_meeting_id *id, const uint8_t addr[RONDO_ADDR_BYTES],
                                 int from, int to, size_t limit, struct rondo_meet_conn **conn);
-/** Accept one connection, if there is one: else *conn is NULL. limit: as in struct rondo_meet_conn */
+/** Accept one connection, if there is one: else *conn is NULL. limit: as in struct rondo_meet_conn. Out of
+ * descriptors: a quiet error. */
 rondo_status rondo_meet_accept(int listener, size_t limit, struct rondo_meet_conn **conn);
 /** Queue a message of up to two pieces, and write what can be written. */
 rondo_status rondo_meet_send(struct rondo_meet_conn *conn, enum rondo_meet_kind kind, const void *data,

@@ -10,6 +10,8 @@
 #ifdef __has_include
 #if __has_include(<cuda_runtime.h>)
 #include <cuda_runtime.h>
+#include <cuda_fp16.h>
+#include <cuda_bf16.h>
 #define NCCL_HAS_CUDA_RUNTIME_
 #endif
 #endif
