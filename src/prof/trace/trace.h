@@ -1,8 +1,7 @@
 /*
  * libnccl-profiler-rondo.so: a profiler plugin that writes a trace for Chrome and Perfetto and a summary for
  * each kind of call. It uses the interface of NCCL's profiler plugins alone (prof_abi.h), so it serves NCCL
- * too, from
- * version 4 on. docs/profiler.md has its variables and its files.
+ * too, from version 4 on. docs/profiler.md has its variables and its files.
  *
  * trace.c: events become records. summary.c: calls that are alike, counted. write.c: the files.
  * A context belongs to one thread at a time, as the interface has it for Rondo; NCCL's proxy threads start
