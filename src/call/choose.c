@@ -4,6 +4,7 @@
 #include "coll/chunk.h"
 #include "comm/backend.h"
 #include "kern/proto.h"
+#include "tuner/plugin.h"
 #include "tuner/tuner.h"
 
 size_t rondo_task_bytes(const struct rondo_task *t)
@@ -34,7 +35,8 @@ rondo_status rondo_plan_choose(struct rondo_ctx *ctx, const struct rondo_task *t
                                      .private_scalar = t->op >= RONDO_NUM_OPS,
                                      .mailbox = ctx->backend->mailbox_bytes(ctx),
                                      .gpu = ctx->backend->is_gpu,
-                                     .direct = ctx->wiring.direct != NULL };
+                                     .direct = ctx->wiring.direct != NULL,
+                                     .plugin = ctx->running.tuner };
     return rondo_select(&in, selection);
 }
 
@@ -103,6 +105,19 @@ static void channel_part(struct rondo_work *w, size_t count, int c, int n)
     w->len = rondo_min_size(part, count - w->off);
 }
 
+/* A plugin may ask for less at once than fits: whole cache lines, at least one. */
+static size_t chunk_by_plugin(const struct rondo_ctx *ctx, const struct rondo_work *w,
+                              const struct rondo_task *t, int nchannels)
+{
+    size_t line = RONDO_CACHE_LINE / w->elem_bytes,
+           theirs = rondo_tuner_plugin_chunk(ctx->running.tuner, (enum rondo_coll)t->coll,
+                                             rondo_task_bytes(t), (enum rondo_algo)w->algo,
+                                             (enum rondo_proto)w->proto, nchannels,
+                                             w->chunk * w->elem_bytes) /
+                    w->elem_bytes;
+    return theirs < w->chunk ? rondo_max_size(theirs / line * line, line) : w->chunk;
+}
+
 void rondo_plan_cut(const struct rondo_ctx *ctx, struct rondo_work *w, const struct rondo_task *t,
                     enum rondo_map map, int channel, int nchannels)
 {
@@ -122,5 +137,8 @@ void rondo_plan_cut(const struct rondo_ctx *ctx, struct rondo_work *w, const str
         w->chunk = chunk_of(ctx, &longest, map);
     } else {
         w->chunk = chunk_of(ctx, w, map);
+        if (RONDO_UNLIKELY(ctx->running.tuner != NULL)) {
+            w->chunk = chunk_by_plugin(ctx, w, t, nchannels);
+        }
     }
 }

@@ -15,6 +15,7 @@
 #include "init/life.h"
 #include "net/netdev.h"
 #include "prof/prof.h"
+#include "tuner/plugin.h"
 #include "tuner/tune_file.h"
 
 static rondo_status time_check(const char *field, int64_t ms)
@@ -174,6 +175,7 @@ void rondo_ctx_free(struct rondo_ctx *ctx)
     }
     rondo_layout_release(&ctx->wiring.layout);
     rondo_tune_free(ctx->running.tune);
+    rondo_tuner_plugin_close(ctx->running.tuner);
     rondo_free(ctx->wiring.arenas);
     rondo_free(ctx->wiring.peers);
     rondo_intern_release(ctx->wiring.names);

@@ -7,6 +7,7 @@
 #include "base/param.h"
 #include "init/child.h"
 #include "init/phases.h"
+#include "tuner/plugin.h"
 
 #define REPORT_NS (1000 * INT64_C(1000000)) /* for the others to hear of a failure found at the deadline */
 
@@ -100,6 +101,8 @@ static rondo_status init_end(struct rondo_init *init, rondo_status status, int r
                                         .nranks = ctx->job.nranks,
                                         .rank = ctx->job.rank };
         rondo_prof_open(&ctx->prof, &comm);
+        rondo_tuner_plugin_open(&ctx->running.tuner, ctx->job.hash, ctx->job.nranks,
+                                ctx->wiring.layout.nnodes);
     }
     if (status != RONDO_SUCCESS) {
         ctx->life.failure = status;

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "topo/levels.h"
+#include "tuner/plugin.h"
 #include "tuner/cost_impl.h"
 #include "tuner/tune_file.h"
 
@@ -262,9 +263,24 @@ static void keep_uneven_whole(const struct rondo_select_input *in, struct rondo_
     choice->nchannels = in->uneven ? 1 : choice->nchannels;
 }
 
+/* Choose from the table as the plugin changes it. */
+static void ask_plugin(const struct rondo_select_input *in, struct rondo_choice *choice)
+{
+    struct rondo_choice table[RONDO_NUM_ALGOS][RONDO_NUM_PROTOS];
+    const struct rondo_choice *best;
+    rondo_cost_table(in->layout, in->allowed, in->coll, in->bytes, in->mailbox, table);
+    if (rondo_tuner_plugin_edit(in->plugin, in->layout, in->coll, in->bytes, table) &&
+        (best = best_of(table)) != NULL) {
+        *choice = *best;
+    }
+}
+
 static rondo_status cheapest(const struct rondo_select_input *in, struct rondo_choice *choice)
 {
     RONDO_TRY(rondo_cost_choose(in->layout, in->allowed, in->coll, in->bytes, in->mailbox, choice));
+    if (RONDO_UNLIKELY(in->plugin != NULL)) {
+        ask_plugin(in, choice);
+    }
     keep_uneven_whole(in, choice);
     if (rondo_log_on(RONDO_LOG_INFO, RONDO_SUBSYS_TUNING)) {
         log_table(in);
@@ -388,7 +404,8 @@ rondo_status rondo_select(const struct rondo_select_input *in, struct rondo_sele
     struct rondo_select_input with = *in;
     struct rondo_layout fixed;
     struct rondo_allowed ordered = *in->allowed;
-    if (!l->has_fixed || l->nranks <= 2 || l->rank_order || !rondo_coll_reduces(in->coll)) {
+    if (in->plugin != NULL || !l->has_fixed || l->nranks <= 2 || l->rank_order ||
+        !rondo_coll_reduces(in->coll)) {
         return select_by_model(in, selection);
     }
     fixed = unmeasured(l);

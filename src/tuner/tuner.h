@@ -102,6 +102,8 @@ rondo_status rondo_cost_choose_without_direct(const struct rondo_layout *layout,
                                               size_t bytes, size_t mailbox, int rank_order,
                                               struct rondo_choice *choice);
 
+struct rondo_tuner_plugin;
+
 /** All that a selection depends on. All ranks pass the same values. */
 struct rondo_select_input {
     const struct rondo_layout *layout;
@@ -113,6 +115,7 @@ struct rondo_select_input {
     int private_scalar; /* the operation multiplies by a scalar that other ranks do not know */
     int gpu;            /* GPU memory: the kernel itself falls back where direct access fails */
     int direct;         /* host memory: ranks of the node can have direct access to one another's buffers */
+    struct rondo_tuner_plugin *plugin; /* changes the table (tuner/plugin.h); NULL: none */
 };
 
 struct rondo_selection {

@@ -10,6 +10,7 @@
 #include "tools/draw/text.h"
 #include "tools/simulate.h"
 #include "tuner/model.h"
+#include "tuner/plugin.h"
 #include "topo/machine.h"
 #include "tuner/tune_file.h"
 
@@ -211,6 +212,7 @@ struct explain_job {
     int64_t first, last;
     char note[512];        /* about RONDO_TUNE_FILE; "": none */
     char measured[2][640]; /* what was measured on this machine, cores near and far; "": nothing */
+    struct rondo_tuner_plugin *plugin; /* NULL: none */
 };
 
 /* busbw / algbw, as in nccl-tests: bytes over the busiest link per byte of the buffer. */
@@ -318,6 +320,40 @@ static void head_put(const struct explain_job *job)
     fprintf(job->out, job->note[0] != '\0' ? "%s\n\n" : "%s\n", job->note);
 }
 
+/* Say what a tuner plugin changes, and what a call then runs. */
+static void plugin_put(const struct explain_job *job, size_t bytes)
+{
+    const struct rondo_explain_question *q = &job->question;
+    struct rondo_choice before[RONDO_NUM_ALGOS][RONDO_NUM_PROTOS], after[RONDO_NUM_ALGOS][RONDO_NUM_PROTOS];
+    const struct rondo_choice *best = NULL;
+    if (job->plugin == NULL) {
+        return;
+    }
+    rondo_cost_table(q->layout, q->allowed, q->coll, bytes, q->mailbox, before);
+    memcpy(after, before, sizeof(after));
+    if (!rondo_tuner_plugin_edit(job->plugin, q->layout, q->coll, bytes, after)) {
+        fprintf(job->out, "  tuner plugin %s changes nothing\n", rondo_tuner_plugin_text(job->plugin));
+        return;
+    }
+    fprintf(job->out, "  tuner plugin %s changes", rondo_tuner_plugin_text(job->plugin));
+    for (int i = 0; i < RONDO_NUM_ALGOS * RONDO_NUM_PROTOS; i++) {
+        const struct rondo_choice *old = &before[i / RONDO_NUM_PROTOS][i % RONDO_NUM_PROTOS],
+                                  *new = &after[i / RONDO_NUM_PROTOS][i % RONDO_NUM_PROTOS];
+        if (old->us >= 0 && (old->us != new->us || old->nchannels != new->nchannels)) {
+            fprintf(job->out, " %s %s x%d %.2f -> x%d %.2f us,", rondo_algo_name((enum rondo_algo)old->algo),
+                    rondo_proto_name((enum rondo_proto)old->proto), old->nchannels, old->us, new->nchannels,
+                    new->us);
+        }
+        best = new->us >= 0 && (best == NULL || rondo_choice_better(new, best)) ? new : best;
+    }
+    if (best != NULL) {
+        fprintf(job->out, " and a call runs %s %s x%d\n", rondo_algo_name((enum rondo_algo)best->algo),
+                rondo_proto_name((enum rondo_proto)best->proto), best->nchannels);
+    } else {
+        fprintf(job->out, " and allows nothing: the model chooses\n");
+    }
+}
+
 static rondo_status one_size_put(const struct explain_job *job, size_t bytes)
 {
     struct rondo_explain_row *rows;
@@ -332,6 +368,7 @@ static rondo_status one_size_put(const struct explain_job *job, size_t bytes)
                     ? ""
                     : "; not allowed by RONDO_ALGO, RONDO_PROTO or RONDO_DETERMINISM");
     }
+    plugin_put(job, bytes);
     rondo_free(rows);
     return RONDO_SUCCESS;
 }
@@ -361,6 +398,7 @@ static rondo_status size_put(const struct explain_job *job, size_t bytes)
                 (next->choice.us / chosen->choice.us - 1) * 100);
     }
     fputc('\n', job->out);
+    plugin_put(job, bytes);
     rondo_free(rows);
     return RONDO_SUCCESS;
 }
@@ -501,6 +539,7 @@ rondo_status rondo_explain(FILE *out, const struct rondo_topo *topo,
         use_calibration(&layout, q->coll, job.measured);
     }
     RONDO_TRY(use_tune(&layout, &tune, job.note, sizeof(job.note)));
+    rondo_tuner_plugin_open(&job.plugin, 1, layout.nranks, request->nodes);
     /* Fail before anything is printed. */
     RONDO_TRY_GOTO(rondo_cost_choose(&layout, &allowed, q->coll, (size_t)job.first, q->mailbox, &choice),
                    out);
@@ -509,6 +548,7 @@ rondo_status rondo_explain(FILE *out, const struct rondo_topo *topo,
         status = rondo_fail(RONDO_SYSTEM_ERROR, "cannot write the table: %m");
     }
 out:
+    rondo_tuner_plugin_close(job.plugin);
     rondo_tune_free(tune);
     return status;
 }
