@@ -170,6 +170,26 @@ static void splits_wait_for_places_of_others(void **state)
     fake_ranks(3, many_splits_at_once, NULL);
 }
 
+/* A rank that is ready does not wait for those that have yet to read its links. */
+static void split_and_leave(struct fake_rank *r)
+{
+    for (unsigned i = 0; i < 60; i++) {
+        rondo_comm *child = NULL;
+        if ((i + (unsigned)r->rank) % 3 == 0) {
+            usleep(100 * (i % 4));
+        }
+        FAKE_OK(r, rondo_comm_split(r->comm, 0, 0, NULL, &child));
+        FAKE_OK(r, rondo_comm_destroy(child));
+    }
+}
+
+static void a_child_may_be_destroyed_at_once(void **state)
+{
+    (void)state;
+    fake_params("INIT_TIMEOUT", "30s", NULL);
+    fake_ranks(4, split_and_leave, NULL);
+}
+
 static void wrong_splits(struct fake_rank *r)
 {
     rondo_config config = RONDO_CONFIG_INIT;
@@ -494,6 +514,7 @@ int main(void)
         cmocka_unit_test(tags_of_children_never_repeat),
         cmocka_unit_test(splits_have_the_right_members),
         cmocka_unit_test(splits_wait_for_places_of_others),
+        cmocka_unit_test(a_child_may_be_destroyed_at_once),
         cmocka_unit_test(wrong_splits_are_errors),
         cmocka_unit_test(several_splits_may_run_at_once),
         cmocka_unit_test(one_thread_can_split_for_all),

@@ -130,6 +130,26 @@ static void a_part_waits_for_all_who_have_it_open(void **state)
     nothing_is_left();
 }
 
+/* Of a part of which little was reserved, that little stays; the next one finds nothing of the rest. */
+static void a_part_keeps_what_was_reserved(void **state)
+{
+    struct rondo_shm stays = take(4 * KIB, 4 * KIB), part = take(512 * KIB, 8 * KIB);
+    uint8_t *place = part.base;
+    (void)state;
+    memset(part.base, 7, part.size);
+    rondo_shm_close(&part);
+    assert_int_equal(use_now().kept, 8 * KIB);
+    part = take(512 * KIB, 16 * KIB); /* not enough of it is reserved */
+    assert_ptr_not_equal(part.base, place);
+    rondo_shm_close(&part);
+    part = take(512 * KIB, 8 * KIB);
+    assert_ptr_equal(part.base, place);
+    assert_true(is_all(part.base, 0, part.size));
+    rondo_shm_close(&part);
+    rondo_shm_close(&stays);
+    nothing_is_left();
+}
+
 static void a_name_of_a_closed_part_is_refused(void **state)
 {
     struct rondo_shm stays = take(4 * KIB, 4 * KIB), part = take(8 * KIB, 0), opened = { .fd = -1 };
@@ -299,6 +319,7 @@ int main(void)
         cmocka_unit_test(parts_are_zeroed_and_apart),
         cmocka_unit_test(parts_cost_no_descriptors),
         cmocka_unit_test(a_part_waits_for_all_who_have_it_open),
+        cmocka_unit_test(a_part_keeps_what_was_reserved),
         cmocka_unit_test(a_name_of_a_closed_part_is_refused),
         cmocka_unit_test(other_processes_open_parts),
         cmocka_unit_test(parts_of_dead_processes_are_left_alone),

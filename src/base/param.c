@@ -70,6 +70,7 @@ enum state { STATE_NONE, STATE_LOADED, STATE_DONE };
 
 /* Recursive: during the first init the log reads its own parameters through rondo_params(). */
 static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+static uint64_t agree_hash; /* atomic: tests reload */
 static int state; /* enum state; STATE_DONE is stored with release, and the data below no longer changes */
 static struct rondo_params params;
 static struct {
@@ -552,6 +553,31 @@ static void warn_all_unknown(const struct source *sources, size_t nsources)
     unfollowed_log(&list);
 }
 
+/* ---- what all ranks must agree on ---- */
+
+static uint64_t hash_agreed(void)
+{
+    uint64_t hash = 0;
+    for (int id = 0; id < RONDO_NUM_PARAMS; id++) {
+        const struct row *row = &rows[id];
+        const void *field = (const char *)&params + row->offset;
+        const char *text;
+        if (!row->agree) {
+            continue;
+        }
+        hash = rondo_hash(row->name, strlen(row->name), hash);
+        if (row->kind == KIND_LIST) {
+            memcpy(&text, field, sizeof text);
+            hash = rondo_hash(text, strlen(text), hash);
+        } else {
+            hash = rondo_hash(
+                field, row->kind == KIND_BOOL || row->kind == KIND_ENUM ? sizeof(int) : sizeof(int64_t),
+                hash);
+        }
+    }
+    return hash;
+}
+
 /* ---- public ---- */
 
 /* Called with the lock held. Parameters first, then the log they configure, then problems with them. */
@@ -569,6 +595,7 @@ static void load_all(void)
     for (int id = 0; id < RONDO_NUM_PARAMS; id++) {
         row_load(id, sources, RONDO_COUNTOF(sources));
     }
+    __atomic_store_n(&agree_hash, hash_agreed(), __ATOMIC_RELAXED);
     __atomic_store_n(&state, STATE_LOADED, __ATOMIC_RELAXED);
     rondo_log_init();
     if (first_status != RONDO_SUCCESS) {
@@ -701,24 +728,6 @@ void rondo_param_get_ignored(int i, struct rondo_param_ignored *ignored)
 
 uint64_t rondo_param_agree_hash(void)
 {
-    uint64_t hash = 0;
     ensure_loaded();
-    for (int id = 0; id < RONDO_NUM_PARAMS; id++) {
-        const struct row *row = &rows[id];
-        const void *field = (const char *)&params + row->offset;
-        const char *text;
-        if (!row->agree) {
-            continue;
-        }
-        hash = rondo_hash(row->name, strlen(row->name), hash);
-        if (row->kind == KIND_LIST) {
-            memcpy(&text, field, sizeof text);
-            hash = rondo_hash(text, strlen(text), hash);
-        } else {
-            hash = rondo_hash(
-                field, row->kind == KIND_BOOL || row->kind == KIND_ENUM ? sizeof(int) : sizeof(int64_t),
-                hash);
-        }
-    }
-    return hash;
+    return __atomic_load_n(&agree_hash, __ATOMIC_RELAXED);
 }

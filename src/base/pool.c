@@ -30,7 +30,7 @@ struct head {
 
 struct extent {
     size_t at, bytes;
-    int reserved; /* all its pages */
+    size_t reserved; /* bytes of it, from its begin, whose pages it has for certain */
 };
 
 struct extents {
@@ -47,7 +47,7 @@ struct rondo_pool_segment {
     /* of this process's segments only */
     size_t counted;       /* end of the counts that are reserved */
     struct extents free;  /* ascending; neighbours are merged */
-    struct extents kept;  /* free, and their pages are reserved */
+    struct extents kept;  /* free, and their reserved pages are still there */
     struct extents waits; /* closed here, and still open elsewhere */
 };
 
@@ -144,13 +144,20 @@ static int extent_at(const struct extents *list, size_t at)
     return low;
 }
 
+static void give_pages(const struct rondo_pool_segment *s, size_t at, size_t bytes)
+{
+    if (bytes > 0) {
+        (void)fallocate(s->shm.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)at, (off_t)bytes);
+    }
+}
+
 /* Give pages and place of a part back. Where there is no memory for the list, its place stays unused until
  * the segment ends. */
 static void give(struct rondo_pool_segment *s, struct extent e)
 {
     struct extents *list = &s->free;
     int i = extent_at(list, e.at);
-    (void)fallocate(s->shm.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)e.at, (off_t)e.bytes);
+    give_pages(s, e.at, e.bytes);
     if (i < list->n && list->extent[i].at == e.at + e.bytes) {
         list->extent[i].at = e.at;
         list->extent[i].bytes += e.bytes;
@@ -163,12 +170,14 @@ static void give(struct rondo_pool_segment *s, struct extent e)
     }
 }
 
-/* A part that nobody has open: keep its pages for the next part of this size, if there are few. */
+/* A part that nobody has open: keep what was reserved of it for the next part of this size, if that is
+ * little. (Taking pages away from a process that has touched them interrupts the core where it runs.) */
 static void release(struct rondo_pool_segment *s, struct extent e)
 {
-    if (e.reserved && e.bytes <= KEEP_PART && kept_bytes + e.bytes <= KEEP_BYTES &&
+    if (e.reserved > 0 && e.reserved <= KEEP_PART && kept_bytes + e.reserved <= KEEP_BYTES &&
         extent_add(&s->kept, s->kept.n, e, "the free parts of shared memory") == RONDO_SUCCESS) {
-        kept_bytes += e.bytes;
+        kept_bytes += e.reserved;
+        give_pages(s, e.at + e.reserved, e.bytes - e.reserved);
     } else {
         give(s, e);
     }
@@ -220,7 +229,7 @@ static void segment_end(struct rondo_pool_segment *s)
     if (s->shm.fd >= 0) {
         own_bytes -= s->shm.size;
         for (int i = 0; i < s->kept.n; i++) {
-            kept_bytes -= s->kept.extent[i].bytes;
+            kept_bytes -= s->kept.extent[i].reserved;
         }
     }
     segment_free(s);
@@ -272,15 +281,15 @@ static rondo_status segment_new(size_t bytes, struct rondo_pool_segment **made)
 
 /* ---- taking ---- */
 
-/* Find a free part that has its pages still, and clear it. */
-static int find_kept(struct rondo_pool_segment *s, size_t bytes, size_t *at)
+/* Find a free part that has its pages still, and clear them: it has no others. */
+static int find_kept(struct rondo_pool_segment *s, size_t bytes, size_t reserved, size_t *at)
 {
     for (int i = s->kept.n - 1; i >= 0; i--) {
-        if (s->kept.extent[i].bytes == bytes) {
+        if (s->kept.extent[i].bytes == bytes && s->kept.extent[i].reserved == reserved) {
             *at = s->kept.extent[i].at;
             s->kept.extent[i] = s->kept.extent[--s->kept.n];
-            kept_bytes -= bytes;
-            memset(s->shm.base + *at, 0, bytes);
+            kept_bytes -= reserved;
+            memset(s->shm.base + *at, 0, reserved);
             return 1;
         }
     }
@@ -312,8 +321,8 @@ static rondo_status find(size_t bytes, size_t reserved, enum rondo_shm_use use,
     for (s = own; s != NULL; s = s->next) {
         sweep(s);
     }
-    for (s = own; reserved == bytes && s != NULL; s = s->next) {
-        if (find_kept(s, bytes, at)) {
+    for (s = own; reserved > 0 && s != NULL; s = s->next) {
+        if (find_kept(s, bytes, reserved, at)) {
             *segment = s;
             return RONDO_SUCCESS;
         }
@@ -403,7 +412,7 @@ rondo_status rondo_pool_take(struct rondo_shm *part, size_t size, size_t reserve
         uint64_t life = life_of(atomic_load_explicit(count, memory_order_relaxed)) + UINT64_C(1);
         atomic_store_explicit(count, life << 32 | 1, memory_order_release);
         part_fill(part, s, at, bytes);
-        part->reserved = rondo_round_up(reserved, page_size()) == bytes;
+        part->reserved = rondo_round_up(reserved, page_size());
     }
     pthread_mutex_unlock(&lock);
     return status;
@@ -559,12 +568,14 @@ void rondo_pool_look(struct rondo_pool_use *use)
         for (int i = 0; i < s->free.n; i++) {
             use->bytes -= s->free.extent[i].bytes;
         }
+        for (int i = 0; i < s->kept.n; i++) {
+            use->bytes -= s->kept.extent[i].bytes;
+        }
     }
     for (struct rondo_pool_segment *s = others; s != NULL; s = s->next) {
         use->mapped++;
         use->parts += s->parts;
     }
     use->kept = kept_bytes;
-    use->bytes -= kept_bytes;
     pthread_mutex_unlock(&lock);
 }

@@ -35,7 +35,7 @@ struct rondo_shm {
     enum rondo_shm_use use; /* set by the creator */
     struct rondo_shm_name name;
     struct rondo_pool_segment *pool; /* where the part lies; NULL: a whole segment */
-    int reserved;                    /* the taker of a part: all of it was reserved at once */
+    size_t reserved;                 /* the taker of a part: bytes that were reserved when it was taken */
 };
 
 /** Create and map @a size bytes (rounded up to pages), zeroed; nothing is reserved yet. */

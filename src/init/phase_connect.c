@@ -42,6 +42,17 @@ static rondo_status prepare_connections(struct rondo_init *init)
     return rondo_links_offer(ctx, connects_of(init->mine));
 }
 
+/* What a rank tells is final: with its links it says that nothing of it is missing. */
+static void tell_near(struct rondo_init *init)
+{
+    struct rondo_ctx *ctx = init->ctx;
+    if (init->local == RONDO_SUCCESS) {
+        rondo_init_keep(init, rondo_init_prepare_near(init));
+    }
+    init->near_failed = init->local != RONDO_SUCCESS;
+    rondo_shm_tell(&ctx->wiring.net, connects_of(init->mine), init->near_failed ? -1 : ctx->wiring.nlinks);
+}
+
 static rondo_status start_connections(struct rondo_init *init)
 {
     struct rondo_ctx *ctx = init->ctx;
@@ -59,8 +70,7 @@ static rondo_status start_connections(struct rondo_init *init)
         rondo_init_keep(init, prepare_connections(init));
     }
     if (init->near) {
-        rondo_shm_tell(&ctx->wiring.net, connects_of(init->mine),
-                       init->local == RONDO_SUCCESS ? ctx->wiring.nlinks : -1);
+        tell_near(init);
         return RONDO_SUCCESS;
     }
     if (ctx->job.nranks <= ALLGATHER_RANKS) {
@@ -103,13 +113,33 @@ static rondo_status finish_connections(struct rondo_init *init)
     return RONDO_SUCCESS;
 }
 
-/* Read the links of all other ranks: who has told them has also attached to the control plane. */
+static rondo_status too_late(const struct rondo_init *init, int pending)
+{
+    const struct rondo_ctx *ctx = init->ctx;
+    if (init->deadline_ns == 0 || rondo_now_ns() <= init->deadline_ns) {
+        return RONDO_IN_PROGRESS;
+    }
+    return rondo_fail(RONDO_TIMEOUT,
+                      "rank %d on %s: the connection with rank %d on %s was not made within "
+                      "RONDO_INIT_TIMEOUT: is that rank alive, and can the two hosts reach each other "
+                      "(firewall, RONDO_SOCKET_IFNAME)?",
+                      ctx->job.rank, rondo_log_host(), pending, ctx->wiring.peers[pending].host);
+}
+
+/* This rank cannot go on without another. */
+static rondo_status wait_for(struct rondo_init *init, int pending)
+{
+    RONDO_TRY(rondo_init_look_out(init));
+    return too_late(init, pending);
+}
+
+/* Read the links of all other ranks: who has told them is ready. @return RONDO_REMOTE_ERROR: one has failed. */
 static rondo_status hear_near(struct rondo_init *init, int *pending)
 {
     struct rondo_ctx *ctx = init->ctx;
     int most = rondo_links_max(&ctx->wiring.layout, ctx->wiring.layout.nchannels);
     *pending = -1;
-    for (int r = 0; init->near && r < ctx->job.nranks; r++) {
+    for (int r = 0; r < ctx->job.nranks; r++) {
         struct rondo_round_head *head = rondo_init_record(init, r);
         rondo_status status;
         if (r == ctx->job.rank || head->magic == RONDO_PEER_MAGIC) {
@@ -119,12 +149,40 @@ static rondo_status hear_near(struct rondo_init *init, int *pending)
         if (status == RONDO_IN_PROGRESS) {
             *pending = *pending < 0 ? r : *pending;
         } else {
-            init->heard |= status == RONDO_REMOTE_ERROR;
             RONDO_TRY(status);
             head->magic = RONDO_PEER_MAGIC;
         }
     }
     return *pending < 0 ? RONDO_SUCCESS : RONDO_IN_PROGRESS;
+}
+
+static rondo_status connect_near(struct rondo_init *init)
+{
+    struct rondo_ctx *ctx = init->ctx;
+    int pending;
+    RONDO_TRY(rondo_links_connect(ctx, records_of, init, &pending));
+    return rondo_control_start(ctx->wiring.control);
+}
+
+/* If a rank told that it failed, all others read that too, and round "ready" says why. Any other error is
+ * this rank's alone, because others may be ready already: it ends the communicator. */
+static rondo_status test_near(struct rondo_init *init)
+{
+    int pending;
+    rondo_status status;
+    if (init->near_failed) {
+        return RONDO_SUCCESS;
+    }
+    status = hear_near(init, &pending);
+    if (status == RONDO_REMOTE_ERROR) {
+        init->near_failed = init->heard = 1;
+        rondo_init_keep(init, status);
+        return RONDO_SUCCESS;
+    }
+    if (status == RONDO_IN_PROGRESS) {
+        return wait_for(init, pending);
+    }
+    return status == RONDO_SUCCESS ? connect_near(init) : status;
 }
 
 /* The next round reports errors. A rank that fails closes its connections, so that its peers do not wait. */
@@ -136,22 +194,14 @@ static rondo_status test_connect(struct rondo_init *init)
     if (ctx->job.nranks == 1) {
         return RONDO_SUCCESS;
     }
-    if (status == RONDO_SUCCESS) {
-        status = hear_near(init, &pending);
+    if (init->near) {
+        return test_near(init);
     }
     if (status == RONDO_SUCCESS) {
         status = rondo_links_connect(ctx, records_of, init, &pending);
     }
     if (status == RONDO_IN_PROGRESS) {
-        rondo_status found = rondo_init_look_out(init);
-        status = found != RONDO_SUCCESS ? found : status;
-    }
-    if (status == RONDO_IN_PROGRESS && init->deadline_ns != 0 && rondo_now_ns() > init->deadline_ns) {
-        status = rondo_fail(RONDO_TIMEOUT,
-                            "rank %d on %s: the connection with rank %d on %s was not made within "
-                            "RONDO_INIT_TIMEOUT: is that rank alive, and can the two hosts reach each other "
-                            "(firewall, RONDO_SOCKET_IFNAME)?",
-                            ctx->job.rank, rondo_log_host(), pending, ctx->wiring.peers[pending].host);
+        status = wait_for(init, pending);
     }
     if (status == RONDO_IN_PROGRESS) {
         return status;

@@ -30,8 +30,9 @@ enum { RONDO_MAX_PHASES = 14 };
  *     ready         8
  *     done         60
  *
- * A split within a node (near) has the rounds colors, graphs and ready only: the graphs lie in the new
- * segment, links in the arenas, which each rank reads itself.
+ * A split within a node (near) has the rounds colors and graphs only: the graphs lie in the new segment, links
+ * in the arenas, which each rank reads itself. A rank that writes its links there has done all that can fail,
+ * so who has read the links of all is ready. Only if one wrote that it failed, round "ready" follows.
  *
  * When a head reports an error, an allgather of the sentences follows in the same phase: 512 bytes a rank.
  */
@@ -83,9 +84,10 @@ struct rondo_init {
     } heads;                       /* what the current allgather carries */
     rondo_round_text text, *texts; /* texts: all ranks' errors, once a head has reported one */
     /* kept between rounds */
-    int inherits; /* a split that has its peers from a parent of one node, on host memory */
-    int near;     /* all ranks of such a split share memory in the parent's way: fewer rounds will do */
-    size_t extra; /* of the control plane's segment: the node's graphs, where inherits is 1 */
+    int inherits;    /* a split that has its peers from a parent of one node, on host memory */
+    int near;        /* all ranks of such a split share memory in the parent's way: fewer rounds will do */
+    int near_failed; /* one of them has told all that it failed: round "ready" says why */
+    size_t extra;    /* of the control plane's segment: the node's graphs, where inherits is 1 */
     struct rondo_shm probe;
     int params_differ;
     int *exchange_peers;
@@ -158,6 +160,10 @@ rondo_status rondo_init_attach(struct rondo_init *init);
 uint32_t rondo_init_wanted_protos(const struct rondo_layout *layout, const struct rondo_allowed *allowed);
 /** @return what a rank reported in round "graphs". */
 const struct rondo_graph_note *rondo_init_graph_note(const struct rondo_init *init, int rank);
+
+/* phase_ready.c */
+/** Near, before this rank tells its links: do all that may fail. */
+rondo_status rondo_init_prepare_near(struct rondo_init *init);
 
 /* phase_shapes.c */
 /** @return the rank with which one of n exchanges a shape in a step of its broadcast; -1: none. In step k the

@@ -236,6 +236,8 @@ rondo_status rondo_link_connect(struct rondo_net *net, struct rondo_link *link,
  * into its arena, for its peers to read. n < 0: it has failed, and offers none.
  */
 void rondo_shm_tell(const struct rondo_net *net, const struct rondo_connect *records, int n);
+/** Map the arenas of all ranks of the node: their owners may close them from now on. */
+rondo_status rondo_shm_map_all(const struct rondo_net *net);
 /** Read what a peer told: at most `most` records of links with these protocols, the rest stays as it is.
  * @return RONDO_IN_PROGRESS: nothing yet; RONDO_REMOTE_ERROR: it has failed, and reports that itself. */
 rondo_status rondo_shm_hear(const struct rondo_net *net, int peer, uint32_t protos,

@@ -27,6 +27,7 @@
 #include "net/transport/transport.h"
 
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -178,6 +179,25 @@ static size_t arena_layout(struct shm *shm)
 /* Does any other rank map our arena? */
 static int has_peers(const struct rondo_net *net) { return net->nlocal > 1 && !rondo_params()->shm_disable; }
 
+static uint64_t nonce_base;
+static rondo_status nonce_status;
+static void nonce_init(void) { nonce_status = rondo_random(&nonce_base, sizeof(nonce_base)); }
+
+/* A number that no other arena of the host has. It is no secret: whoever may open an arena reads it there. */
+static rondo_status make_nonce(uint64_t *nonce)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    static uint64_t made;
+    const struct {
+        uint64_t number;
+        int64_t pid; /* a forked child continues to count where its parent does */
+    } self = { __atomic_add_fetch(&made, 1, __ATOMIC_RELAXED), getpid() };
+    pthread_once(&once, nonce_init);
+    RONDO_TRY(nonce_status);
+    *nonce = rondo_hash(&self, sizeof(self), nonce_base);
+    return RONDO_SUCCESS;
+}
+
 /* Create our arena and reserve the header and the lines of lazy links. */
 static rondo_status arena_make(struct shm *shm)
 {
@@ -189,7 +209,7 @@ static rondo_status arena_make(struct shm *shm)
     if (shm->arena.base != NULL) {
         return RONDO_SUCCESS;
     }
-    RONDO_TRY(rondo_random(&header.nonce, sizeof(header.nonce)));
+    RONDO_TRY(make_nonce(&header.nonce));
     RONDO_TRY((net->device != NULL ? rondo_pool_take_apart : rondo_pool_take)(
         &shm->arena, arena_layout(shm), shm->lines, net->shm_mode, RONDO_SHM_FOR_BUFFERS));
     shm->reserved = shm->lines_end = rondo_round_up(shm->lines, shm->page);
@@ -463,6 +483,16 @@ static rondo_status shm_connect(void *state, struct rondo_link *link, const stru
 }
 
 /* ---- links told in the arena ---- */
+
+rondo_status rondo_shm_map_all(const struct rondo_net *net)
+{
+    struct shm *shm = rondo_transport_state(net, &rondo_transport_shm);
+    struct shm_map *map;
+    for (int i = 0; i < net->nlocal; i++) {
+        RONDO_TRY(map_get(shm, net->local_ranks[i], &map));
+    }
+    return RONDO_SUCCESS;
+}
 
 void rondo_shm_tell(const struct rondo_net *net, const struct rondo_connect *records, int n)
 {
