@@ -335,6 +335,8 @@ static void shrink_around(struct fake_rank *r)
     }
     FAKE_OK(r, rondo_comm_shrink(r->comm, leaves, 2, RONDO_SHRINK_DEFAULT, NULL, &child));
     check_child(r, child, members, n);
+    /* It has the parent's records, and did not ask for new ones. */
+    FAKE_CHECK(r, child->ctx->wiring.names == r->comm->ctx->wiring.names);
     FAKE_OK(r, rondo_comm_destroy(child));
 }
 

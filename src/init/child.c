@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/param.h"
 #include "call/stream.h"
 #include "comm/backend.h"
 #include "init/engine.h"
@@ -45,6 +46,31 @@ rondo_status rondo_child_bootstrap(struct rondo_ctx *parent, const int *members,
 int rondo_child_in_node(const struct rondo_ctx *parent)
 {
     return parent->job.nranks > 1 && parent->wiring.layout.nnodes == 1;
+}
+
+int rondo_child_may_inherit(const struct rondo_ctx *parent, const struct rondo_ctx *ctx)
+{
+    return !parent->backend->is_gpu && !ctx->backend->is_gpu && parent->wiring.layout.nnodes == 1 &&
+           parent->wiring.peers != NULL && ctx->job.config.device == RONDO_CONFIG_DEFAULT;
+}
+
+rondo_status rondo_child_inherit(struct rondo_ctx *ctx, const struct rondo_ctx *parent, const int *ranks,
+                                 int n, uint64_t tag)
+{
+    struct rondo_peer *peers;
+    RONDO_TRY(RONDO_NEW_ARRAY(peers, n, "the records of the ranks"));
+    for (int i = 0; i < n; i++) {
+        peers[i] = parent->wiring.peers[ranks[i]];
+        peers[i].rank = i;
+        peers[i].nranks = n;
+    }
+    peers[0].id = parent->job.id;
+    peers[0].id.nonce[0] = rondo_hash(&parent->job.id, sizeof(parent->job.id), tag);
+    peers[0].id.nonce[1] = rondo_hash(&parent->job.id, sizeof(parent->job.id), peers[0].id.nonce[0]);
+    ctx->wiring.peers = peers;
+    ctx->wiring.names = rondo_intern_hold(parent->wiring.names);
+    ctx->wiring.net.shm_mode = parent->wiring.net.shm_mode;
+    return RONDO_SUCCESS;
 }
 
 static rondo_status all_members(const struct rondo_ctx *parent, int **members)
@@ -165,6 +191,14 @@ static rondo_status shrink_tag(struct rondo_ctx *parent, const int *members, int
     return RONDO_SUCCESS;
 }
 
+/* The ranks cannot ask each other first, as those of a split do. They need not: their processes have the
+ * parameters that the parent was made with, and no rank may give a device where others give none. */
+static int shrink_inherits(const struct rondo_ctx *parent, const struct rondo_ctx *ctx)
+{
+    return rondo_child_may_inherit(parent, ctx) &&
+           parent->wiring.peers[parent->job.rank].param_hash == rondo_param_agree_hash();
+}
+
 static rondo_status shrink(struct rondo_ctx *parent, const int *exclude, int nexclude, int flags,
                            const rondo_config *config, rondo_comm **newcomm)
 {
@@ -201,12 +235,12 @@ static rondo_status shrink(struct rondo_ctx *parent, const int *exclude, int nex
     status = rondo_ctx_create_child(parent, self, n, config, &ctx);
     if (status == RONDO_SUCCESS) {
         status = shrink_tag(parent, members, n, &tag);
-        if (status != RONDO_SUCCESS) {
-            rondo_ctx_free(ctx);
+        if (status == RONDO_SUCCESS && shrink_inherits(parent, ctx)) {
+            status = rondo_child_inherit(ctx, parent, members, n, tag);
         }
-    }
-    if (status == RONDO_SUCCESS) {
-        status = rondo_child_bootstrap(parent, members, n, self, tag, &bootstrap);
+        if (status == RONDO_SUCCESS) {
+            status = rondo_child_bootstrap(parent, members, n, self, tag, &bootstrap);
+        }
         if (status != RONDO_SUCCESS) {
             rondo_ctx_free(ctx);
         }

@@ -13,15 +13,10 @@ struct color_record {
     uint64_t inherits; /* hash of this rank's parameters; 0: the child needs a round of peers' records */
 };
 
-/* May the child take its ranks' records from the parent's? On one node nothing in them is the parent's alone:
- * a communicator of several nodes has a secret, and a GPU may have changed. */
+/* May the child take its ranks' records from the parent's, as far as this rank knows? */
 static uint64_t may_inherit(const struct rondo_init *init)
 {
-    const struct rondo_ctx *parent = init->split.parent;
-    return parent->backend->is_gpu || init->ctx->backend->is_gpu || parent->wiring.layout.nnodes != 1 ||
-                   parent->wiring.peers == NULL || init->ctx->job.config.device != RONDO_CONFIG_DEFAULT
-               ? 0
-               : rondo_param_agree_hash();
+    return rondo_child_may_inherit(init->split.parent, init->ctx) ? rondo_param_agree_hash() : 0;
 }
 
 static rondo_status start_colors(struct rondo_init *init)
@@ -63,26 +58,6 @@ static int all_inherit(const struct rondo_init *init, const int *ranks, int n)
     return 1;
 }
 
-/* All members compute the same records, and an id that no other communicator has. */
-static rondo_status inherit_peers(struct rondo_init *init, const int *ranks, int n, uint64_t tag)
-{
-    const struct rondo_ctx *parent = init->split.parent;
-    struct rondo_peer *peers;
-    RONDO_TRY(RONDO_NEW_ARRAY(peers, n, "the records of the ranks"));
-    for (int i = 0; i < n; i++) {
-        peers[i] = parent->wiring.peers[ranks[i]];
-        peers[i].rank = i;
-        peers[i].nranks = n;
-    }
-    peers[0].id = parent->job.id;
-    peers[0].id.nonce[0] = rondo_hash(&parent->job.id, sizeof(parent->job.id), tag);
-    peers[0].id.nonce[1] = rondo_hash(&parent->job.id, sizeof(parent->job.id), peers[0].id.nonce[0]);
-    init->ctx->wiring.peers = peers;
-    init->ctx->wiring.names = rondo_intern_hold(parent->wiring.names);
-    init->ctx->wiring.net.shm_mode = parent->wiring.net.shm_mode;
-    return RONDO_SUCCESS;
-}
-
 static rondo_status join_color(struct rondo_init *init, struct member *member, int *ranks)
 {
     struct rondo_ctx *ctx = init->ctx, *parent = init->split.parent;
@@ -102,7 +77,7 @@ static rondo_status join_color(struct rondo_init *init, struct member *member, i
         self = ranks[i] == parent->job.rank ? i : self;
     }
     if (all_inherit(init, ranks, n)) {
-        RONDO_TRY(inherit_peers(init, ranks, n, tag));
+        RONDO_TRY(rondo_child_inherit(ctx, parent, ranks, n, tag));
     }
     init->bootstrap->ops->close(init->bootstrap, 1);
     init->bootstrap = NULL;

@@ -84,8 +84,8 @@ struct rondo_init {
     } heads;                       /* what the current allgather carries */
     rondo_round_text text, *texts; /* texts: all ranks' errors, once a head has reported one */
     /* kept between rounds */
-    int inherits;    /* a split that has its peers from a parent of one node, on host memory */
-    int near;        /* all ranks of such a split share memory in the parent's way: fewer rounds will do */
+    int inherits;    /* a child that has its peers from a parent of one node, on host memory */
+    int near;        /* all ranks of such a child share memory in the parent's way: fewer rounds will do */
     int near_failed; /* one of them has told all that it failed: round "ready" says why */
     size_t extra;    /* of the control plane's segment: the node's graphs, where inherits is 1 */
     struct rondo_shm probe;
