@@ -174,9 +174,12 @@ void tool_options_help(const struct tool_options *o)
         const struct tool_option *option = &o->option[i];
         char head[64];
         if (option->group[0]) printf("\n%s:\n", option->group);
-        snprintf(head, sizeof head, "%s %s", option->name, option->arguments);
-        int columns = printf("  %-*s ", HELP_COLUMN - 3, head);
-        if (columns > HELP_COLUMN) printf("\n%*s", HELP_COLUMN, "");
+        snprintf(head, sizeof head, "%s%s%s", option->name, option->arguments[0] ? " " : "",
+                 option->arguments);
+        if (strlen(head) > HELP_COLUMN - 4)
+            printf("  %s\n%*s", head, HELP_COLUMN, "");
+        else
+            printf("  %-*s", HELP_COLUMN - 2, head);
         help_wrap(option->help);
     }
     printf("\n%s", o->outro);
