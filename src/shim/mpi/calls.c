@@ -59,16 +59,40 @@
         return code;                                                                                \
     }
 
+/* A library that this one may run with need not have it. */
+#define PRAGMA_(text) _Pragma(#text)
+#define WEAK_(function) PRAGMA_(weak function)
+#define PERSISTENT(NAME, X, function, C, D)                                                        \
+    WEAK_(P##X##_##function)                                                                       \
+    int X##_##function(SHIM_PARAMS_##NAME(C, D), MPI_Info info, MPI_Request *request)              \
+    {                                                                                              \
+        struct shim_call call;                                                                     \
+        if (shim_begin(&call, SHIM_##NAME, comm) && request != NULL && PLAN_##NAME &&              \
+            shim_takes_persistent(&call)) {                                                        \
+            return shim_persistent_make(&call, request);                                           \
+        }                                                                                          \
+        int helped = shim_help_begin(), code = P##X##_##function(SHIM_ARGS_##NAME, info, request); \
+        shim_help_end(helped);                                                                     \
+        return code;                                                                               \
+    }
+
 #define ROW_(ctx, NAME, name, Name) \
     BLOCKING(NAME, Name, int, int)  \
     REQUEST(NAME, I##name, int, int)
 SHIM_TABLE(ROW_, )
 
+#ifdef SHIM_PERSISTENT
+#define PERSISTENT_(NAME, X, function) PERSISTENT(NAME, X, function, int, int)
+#define INIT_ROW_(ctx, NAME, name, Name) PERSISTENT_(NAME, SHIM_PERSISTENT, Name##_init)
+SHIM_TABLE(INIT_ROW_, )
+#endif
+
 /* MPI 4 has each function again with large counts, but for those without counts. */
 #if MPI_VERSION >= 4
-#define LARGE_(NAME, name, Name)                  \
-    BLOCKING(NAME, Name##_c, MPI_Count, MPI_Aint) \
-    REQUEST(NAME, I##name##_c, MPI_Count, MPI_Aint)
+#define LARGE_(NAME, name, Name)                    \
+    BLOCKING(NAME, Name##_c, MPI_Count, MPI_Aint)   \
+    REQUEST(NAME, I##name##_c, MPI_Count, MPI_Aint) \
+    PERSISTENT(NAME, MPI, Name##_init_c, MPI_Count, MPI_Aint)
 LARGE_(ALLGATHER, allgather, Allgather)
 LARGE_(ALLGATHERV, allgatherv, Allgatherv)
 LARGE_(ALLREDUCE, allreduce, Allreduce)

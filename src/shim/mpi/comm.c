@@ -23,6 +23,7 @@ static struct {
     int closed;                     /* MPI_Finalize has begun */
     int nlive;                      /* communicators of Rondo */
     struct shim_comm *first, *last; /* all states */
+    struct shim_comm *orphans;      /* children of states that are gone */
     struct shim_settings settings;
 } process = { .lock = PTHREAD_MUTEX_INITIALIZER, .keyval = MPI_KEYVAL_INVALID };
 
@@ -130,6 +131,25 @@ static void rondo_end(struct shim_comm *c)
     c->sizes = NULL;
 }
 
+/* The communicator goes. Its persistent calls may be used still. */
+static void children_leave(struct shim_comm *c)
+{
+    for (int i = 0; i < c->nchildren; i++) {
+        struct shim_comm *child = c->children[i];
+        if (child->busy) {
+            child->comm = MPI_COMM_SELF; /* whose error handler is called */
+            child->orphan = 1;
+            pthread_mutex_lock(&process.lock);
+            child->next = process.orphans;
+            process.orphans = child;
+            pthread_mutex_unlock(&process.lock);
+        } else {
+            rondo_end(child);
+            free(child);
+        }
+    }
+}
+
 static int comm_deleted(MPI_Comm comm, int key, void *value, void *extra)
 {
     struct shim_comm *c = value;
@@ -139,6 +159,7 @@ static int comm_deleted(MPI_Comm comm, int key, void *value, void *extra)
     list_remove(c);
     pthread_mutex_unlock(&process.lock);
     rondo_end(c);
+    children_leave(c);
     free(c);
     return MPI_SUCCESS;
 }
@@ -157,7 +178,14 @@ static int process_ends(MPI_Comm comm, int key, void *value, void *extra)
     for (c = process.first; c != NULL; c = c->next) {
         c->leaves = SHIM_BY_CLOSED;
         rondo_end(c);
+        for (int i = 0; i < c->nchildren; i++) {
+            rondo_end(c->children[i]);
+        }
     }
+    for (c = process.orphans; c != NULL; c = c->next) {
+        rondo_end(c);
+    }
+    shim_persistent_end();
     return MPI_SUCCESS;
 }
 
@@ -308,6 +336,31 @@ void shim_comm_make(struct shim_comm *c)
     }
     __atomic_add_fetch(&process.nlive, 1, __ATOMIC_RELAXED);
     c->cells = cells;
+}
+
+struct shim_comm *shim_comm_new_child(const struct shim_comm *c)
+{
+    struct shim_comm *child = NULL;
+    if (c->nchildren < SHIM_MAX_CHILDREN &&
+        __atomic_load_n(&process.nlive, __ATOMIC_RELAXED) < process.settings.comms) {
+        child = calloc(1, sizeof *child);
+    }
+    if (child != NULL) {
+        child->comm = c->comm;
+        child->rank = c->rank;
+        child->n = c->n;
+    }
+    return child;
+}
+
+int shim_comm_make_child(struct shim_comm *c, struct shim_comm *child)
+{
+    if (rondo_make(child) != RONDO_SUCCESS) {
+        return 0;
+    }
+    __atomic_add_fetch(&process.nlive, 1, __ATOMIC_RELAXED);
+    c->children[c->nchildren++] = child;
+    return 1;
 }
 
 /* ---- a wrong pairing ---- */

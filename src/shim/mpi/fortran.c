@@ -65,8 +65,75 @@ static void *address(char *p)
     }                                                                    \
     SPELLINGS(mpi_i##name, MPI_I##NAME, SHIM_FPARAMS_##NAME COMMA F *request COMMA F *ierror)
 
+#define FORTRAN_INIT(NAME, X, x, name, Name)                                          \
+    void x##_##name##_init_f08_(SHIM_FPARAMS_##NAME, F *info, F *request, F *ierror); \
+    void x##_##name##_init_f08_(SHIM_FPARAMS_##NAME, F *info, F *request, F *ierror)  \
+    {                                                                                 \
+        MPI_Request made;                                                             \
+        int code = X##_##Name##_init(SHIM_FARGS_##NAME, PMPI_Info_f2c(*info), &made); \
+        if (code == MPI_SUCCESS) {                                                    \
+            *request = PMPI_Request_c2f(made);                                        \
+        }                                                                             \
+        if (ierror != NULL) {                                                         \
+            *ierror = code;                                                           \
+        }                                                                             \
+    }                                                                                 \
+    SPELLINGS(x##_##name##_init, X##_##NAME##_INIT,                                   \
+              SHIM_FPARAMS_##NAME COMMA F *info COMMA F *request COMMA F *ierror)
+
 #define ROW_(ctx, NAME, name, Name)    \
     FORTRAN_BLOCKING(NAME, name, Name) \
     FORTRAN_REQUEST(NAME, name)
 SHIM_TABLE(ROW_, )
+
+#ifdef SHIM_PERSISTENT
+#if OMPI_MAJOR_VERSION >= 5
+#define INIT_ROW_(ctx, NAME, name, Name) FORTRAN_INIT(NAME, MPI, mpi, name, Name)
+#else
+#define INIT_ROW_(ctx, NAME, name, Name) FORTRAN_INIT(NAME, MPIX, mpix, name, Name)
+#endif
+SHIM_TABLE(INIT_ROW_, )
+#endif
+
+/* Persistent requests: started and freed by us as well. */
+void mpi_start_f08_(F *request, F *ierror);
+void mpi_start_f08_(F *request, F *ierror)
+{
+    MPI_Request handle = PMPI_Request_f2c(*request);
+    int code = MPI_Start(&handle);
+    if (code == MPI_SUCCESS) {
+        *request = PMPI_Request_c2f(handle);
+    }
+    if (ierror != NULL) {
+        *ierror = code;
+    }
+}
+SPELLINGS(mpi_start, MPI_START, F *request COMMA F *ierror)
+
+void mpi_startall_f08_(F *count, F *requests, F *ierror);
+void mpi_startall_f08_(F *count, F *requests, F *ierror)
+{
+    int code = MPI_SUCCESS;
+    for (F i = 0; i < *count && code == MPI_SUCCESS; i++) {
+        mpi_start_f08_(&requests[i], &code);
+    }
+    if (ierror != NULL) {
+        *ierror = code;
+    }
+}
+SPELLINGS(mpi_startall, MPI_STARTALL, F *count COMMA F *requests COMMA F *ierror)
+
+void mpi_request_free_f08_(F *request, F *ierror);
+void mpi_request_free_f08_(F *request, F *ierror)
+{
+    MPI_Request handle = PMPI_Request_f2c(*request);
+    int code = MPI_Request_free(&handle);
+    if (code == MPI_SUCCESS) {
+        *request = PMPI_Request_c2f(handle);
+    }
+    if (ierror != NULL) {
+        *ierror = code;
+    }
+}
+SPELLINGS(mpi_request_free, MPI_REQUEST_FREE, F *request COMMA F *ierror)
 #endif

@@ -5,8 +5,8 @@
  * librondo.so, whose thread-local variables have to be there when the process starts.
  *
  * Its functions have the names of MPI's and know nothing of their arguments: each jumps to what its slot
- * holds. At first that is a function that fills all slots. Where there is no face for the MPI, a slot holds
- * the MPI library's own function.
+ * holds. At first that is a function that fills the slot: most programs call few of them. Where there is no face
+ * for the MPI, a slot holds the MPI library's own function.
  */
 #include <dlfcn.h>
 #include <link.h>
@@ -22,11 +22,15 @@
 
 /* Y(function) for every name of a row. */
 #define FORTRAN_(Y, name, NAME) Y(name) Y(name##_) Y(name##__) Y(NAME) Y(name##_f08_)
-#define NAMES_(Y, NAME, name, Name) \
-    Y(MPI_##Name)                   \
-    Y(MPI_I##name)                  \
-    FORTRAN_(Y, mpi_##name, MPI_##NAME) FORTRAN_(Y, mpi_i##name, MPI_I##NAME) LARGE_##NAME(Y, name, Name)
-#define LARGE_(Y, name, Name) Y(MPI_##Name##_c) Y(MPI_I##name##_c)
+#define NAMES_(Y, NAME, name, Name)                                        \
+    Y(MPI_##Name)                                                          \
+    Y(MPI_I##name)                                                         \
+    FORTRAN_(Y, mpi_##name, MPI_##NAME)                                    \
+    FORTRAN_(Y, mpi_i##name, MPI_I##NAME)                                  \
+    LARGE_##NAME(Y, name, Name) Y(MPI_##Name##_init) Y(MPIX_##Name##_init) \
+        FORTRAN_(Y, mpi_##name##_init, MPI_##NAME##_INIT)                  \
+            FORTRAN_(Y, mpix_##name##_init, MPIX_##NAME##_INIT)
+#define LARGE_(Y, name, Name) Y(MPI_##Name##_c) Y(MPI_I##name##_c) Y(MPI_##Name##_init_c)
 #define LARGE_ALLGATHER(Y, name, Name) LARGE_(Y, name, Name)
 #define LARGE_ALLGATHERV(Y, name, Name) LARGE_(Y, name, Name)
 #define LARGE_ALLREDUCE(Y, name, Name) LARGE_(Y, name, Name)
@@ -45,7 +49,13 @@
 #define EACH_(Y, NAME, name, Name) NAMES_(Y, NAME, name, Name)
 #define WAIT_(Y, Name) Y(MPI_##Name)
 /* Y(function) for every function. */
-#define EVERY_(Y) SHIM_TABLE(EACH_, Y) WAITS_(Y)
+#define EVERY_(Y) SHIM_TABLE(EACH_, Y) STARTS_(Y) WAITS_(Y)
+#define STARTS_(Y)                    \
+    Y(MPI_Start)                      \
+    Y(MPI_Startall)                   \
+    Y(MPI_Request_free)               \
+    FORTRAN_(Y, mpi_start, MPI_START) \
+    FORTRAN_(Y, mpi_startall, MPI_STARTALL) FORTRAN_(Y, mpi_request_free, MPI_REQUEST_FREE)
 #define WAITS_(Y) SHIM_POLLED_TABLE(WAIT_, Y) SHIM_POLLED_LARGE_TABLE(WAIT_, Y) SHIM_HELPED_TABLE(WAIT_, Y)
 
 typedef shim_any_function *any_function;
@@ -54,12 +64,6 @@ typedef shim_any_function *any_function;
     static int first_##function(SHIM_ANY_PARAMS); \
     any_function shim_at_##function __attribute__((visibility("hidden"))) = first_##function;
 EVERY_(SLOT_)
-
-#define LINE_(function) { #function, &shim_at_##function },
-static const struct line {
-    const char *name;
-    any_function *slot;
-} functions[] = { SHIM_TABLE(EACH_, LINE_) }, waits[] = { WAITS_(LINE_) };
 
 /* The MPI of the process. */
 static struct {
@@ -90,7 +94,7 @@ static void *face_open(void)
 {
     char path[4200];
     Dl_info info;
-    if (mpi.name == NULL || dladdr((void *)(uintptr_t)functions, &info) == 0) {
+    if (mpi.name == NULL || dladdr(&mpi, &info) == 0) {
         RONDO_WARN(
             "librondo_pmpi.so: the program uses an MPI that Rondo does not know (it knows libmpi.so.40 "
             "and libmpi.so.12); MPI carries all calls");
@@ -134,7 +138,7 @@ static void *own_function(const char *name)
 {
     Dl_info info;
     void *found = dlsym(RTLD_NEXT, name);
-    if (found == NULL && dladdr((void *)(uintptr_t)functions, &info) != 0) {
+    if (found == NULL && dladdr(&mpi, &info) != 0) {
         struct search search = { name, info.dli_fname, NULL };
         dl_iterate_phdr(library_has, &search);
         found = search.found;
@@ -151,44 +155,48 @@ static int missing(SHIM_ANY_PARAMS)
     abort();
 }
 
-static void slot_fill(void *face, const struct line *line)
+static void *face;                 /* NULL: there is none */
+static int (*takes)(const char *); /* of the face: does it need this one of MPI's waits? */
+
+static void face_find(void)
 {
-    void *symbol = face != NULL ? dlsym(face, line->name) : NULL;
+    void *symbol;
+    dl_iterate_phdr(library_is_mpi, NULL);
+    face = face_open();
+    symbol = face != NULL ? dlsym(face, "rondo_pmpi_takes") : NULL;
+    memcpy(&takes, &symbol, sizeof takes);
+}
+
+/* Waits that the face does not need stay as they were. @return what the slot holds now */
+static any_function slot_fill(const char *name, any_function *slot, int is_wait)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     any_function function = missing;
+    void *symbol = NULL;
+    pthread_once(&once, face_find);
+    if (face != NULL && (!is_wait || (takes != NULL && takes(name)))) {
+        symbol = dlsym(face, name);
+    }
     if (symbol == NULL) {
-        symbol = own_function(line->name);
+        symbol = own_function(name);
     }
     if (symbol != NULL) {
         memcpy(&function, &symbol, sizeof function);
     }
-    __atomic_store_n(line->slot, function, __ATOMIC_RELEASE);
+    __atomic_store_n(slot, function, __ATOMIC_RELEASE);
+    return function;
 }
 
-/* Waits that the face does not need stay as they were. */
-static void slots_fill(void)
-{
-    dl_iterate_phdr(library_is_mpi, NULL);
-    void *face = face_open();
-    void *symbol = face != NULL ? dlsym(face, "rondo_pmpi_takes") : NULL;
-    int (*takes)(const char *);
-    memcpy(&takes, &symbol, sizeof takes);
-    for (size_t n = 0; n < sizeof functions / sizeof *functions; n++) {
-        slot_fill(face, &functions[n]);
+#define FIRST_AS_(function, is_wait)                                              \
+    static int first_##function(SHIM_ANY_PARAMS)                                  \
+    {                                                                             \
+        return slot_fill(#function, &shim_at_##function, is_wait)(SHIM_ANY_ARGS); \
     }
-    for (size_t n = 0; n < sizeof waits / sizeof *waits; n++) {
-        slot_fill(takes != NULL && takes(waits[n].name) ? face : NULL, &waits[n]);
-    }
-}
-
-static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-#define FIRST_(function)                          \
-    static int first_##function(SHIM_ANY_PARAMS)  \
-    {                                             \
-        pthread_once(&once, slots_fill);          \
-        return shim_at_##function(SHIM_ANY_ARGS); \
-    }
-EVERY_(FIRST_)
+#define FIRST_(function) FIRST_AS_(function, 0)
+#define FIRST_WAIT_(function) FIRST_AS_(function, 1)
+SHIM_TABLE(EACH_, FIRST_)
+STARTS_(FIRST_)
+WAITS_(FIRST_WAIT_)
 
 /* The entries. A jump leaves the arguments where they are; elsewhere the compiler passes on all that there
  * could be. */

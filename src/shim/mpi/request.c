@@ -12,14 +12,6 @@
 #include "shim/mpi/helper.h"
 #include "shim/mpi/shim.h"
 
-struct shim_request {
-    struct shim_call call;
-    rondo_stream stream;
-    MPI_Request handle;
-    int code; /* MPI's error code */
-    struct shim_request *next;
-};
-
 static struct {
     pthread_mutex_t lock;
     int npending;
@@ -48,6 +40,8 @@ static int release(void *state)
     pthread_mutex_unlock(&process.lock);
     return MPI_SUCCESS;
 }
+
+static void complete(struct shim_request *request) { PMPI_Grequest_complete(request->handle); }
 
 /* MPI does not let a program cancel a collective. */
 static int cancel(void *state, int complete)
@@ -118,7 +112,7 @@ int shim_move(void)
             ended->code = MPI_ERR_OTHER;
         }
         free(ended->call.sizes);
-        PMPI_Grequest_complete(ended->handle); /* it may be released at once */
+        ended->ended(ended); /* it may be released at once */
     }
     return n;
 }
@@ -149,7 +143,7 @@ static rondo_status request_new(struct shim_request **made)
     return RONDO_SUCCESS;
 }
 
-static void pending_add(struct shim_request *request)
+void shim_request_add(struct shim_request *request)
 {
     request->next = NULL;
     pthread_mutex_lock(&process.lock);
@@ -163,7 +157,7 @@ static void pending_add(struct shim_request *request)
     shim_progress_begin();
 }
 
-static rondo_status issue(struct shim_request *request)
+rondo_status shim_request_issue(struct shim_request *request)
 {
     struct shim_call *call = &request->call;
     rondo_status status = RONDO_SUCCESS;
@@ -197,12 +191,13 @@ int shim_request_start(struct shim_call *call, MPI_Request *handle)
     request->call.in.packed = request->call.out.packed = NULL;
     request->call.in.held = request->call.out.held = MPI_DATATYPE_NULL;
     request->code = MPI_SUCCESS;
+    request->ended = complete;
     if (PMPI_Grequest_start(query, release, cancel, request, &request->handle) != MPI_SUCCESS) {
         release(request);
         return shim_error(
             call, rondo_fail(RONDO_SYSTEM_ERROR, "MPI_Grequest_start failed on %s", rondo_log_host()));
     }
-    status = issue(request);
+    status = shim_request_issue(request);
     if (status != RONDO_SUCCESS) {
         request->code = MPI_ERR_OTHER;
         PMPI_Grequest_complete(request->handle);
@@ -213,6 +208,6 @@ int shim_request_start(struct shim_call *call, MPI_Request *handle)
     if (shim_reporting) {
         shim_report_add(call, 1, 0);
     }
-    pending_add(request);
+    shim_request_add(request);
     return MPI_SUCCESS;
 }

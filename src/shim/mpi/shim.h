@@ -27,11 +27,21 @@
 #define RONDO_SHIM_MPI_SHIM_H
 
 #include <mpi.h>
+#if defined OPEN_MPI && OMPI_MAJOR_VERSION < 5
+#include <mpi-ext.h>
+#endif
 #include <string.h>
 #include "base/types.h"
 #include "base/wait.h"
 #include "rondo.h"
 #include "shim/mpi/shim.def"
+
+/* The prefix of persistent collectives. */
+#if MPI_VERSION >= 4 || (defined OPEN_MPI && OMPI_MAJOR_VERSION >= 5)
+#define SHIM_PERSISTENT MPI
+#elif defined OMPI_HAVE_MPI_EXT_PCOLLREQ
+#define SHIM_PERSISTENT MPIX
+#endif
 
 #pragma GCC visibility push(hidden)
 
@@ -75,7 +85,7 @@ int shim_op_find(MPI_Op op, const struct shim_type *type);
 
 /* ---- communicators (comm.c) ---- */
 
-enum { SHIM_NCLASSES = 32, SHIM_SAMPLES = 15 };
+enum { SHIM_NCLASSES = 32, SHIM_SAMPLES = 15, SHIM_MAX_CHILDREN = 32 };
 
 /* Times in a measuring round, in ns. */
 struct shim_trial {
@@ -103,6 +113,9 @@ struct shim_comm {
     int moves_requests;       /* the waits of all its ranks move non-blocking calls */
     struct shim_cells *cells; /* set: Rondo's communicator exists */
     rondo_comm *rondo;
+    struct shim_comm *children[SHIM_MAX_CHILDREN]; /* Rondo's communicators of persistent calls (persist.c) */
+    int nchildren;
+    int busy, orphan;                  /* a child: of a persistent call; of a communicator that was freed */
     size_t *sizes;                     /* 4 * n counts and displacements for one call; NULL: not needed yet */
     struct shim_comm *next, *previous; /* of the process, in order of creation */
 };
@@ -123,6 +136,10 @@ extern int shim_reporting; /* RONDO_MPI_REPORT is set */
 struct shim_comm *shim_comm_find(MPI_Comm comm);
 /** Create Rondo's communicator; collective. Sets cells, or leaves. */
 void shim_comm_make(struct shim_comm *c);
+/** @return memory for one more child, to be freed by the caller; NULL: there is no room or no memory */
+struct shim_comm *shim_comm_new_child(const struct shim_comm *c);
+/** Create its communicator of Rondo and make it the last child of c; collective. @return 0: failed, on all ranks */
+int shim_comm_make_child(struct shim_comm *c, struct shim_comm *child);
 
 /* The settings (RONDO_MPI_*), read once. */
 struct shim_settings {
@@ -228,6 +245,8 @@ static inline int shim_takes(struct shim_call *call);
 int shim_takes_slow(struct shim_call *call);
 /** The same for a non-blocking call; never waits. */
 int shim_takes_request(struct shim_call *call);
+/** The same for a persistent call; collective. Sets call->c to a child. */
+int shim_takes_persistent(struct shim_call *call);
 /** A call that went to MPI has returned. */
 void shim_passed(struct shim_call *call);
 /** A call has run on Rondo in ns. Counts it, and may end the measuring rounds. @return a status of Rondo */
@@ -260,6 +279,25 @@ extern int shim_waits_are_taken;
 /** Move the calls under way, and complete the requests of those that have ended. @return how many */
 int shim_move(void);
 int shim_request_start(struct shim_call *call, MPI_Request *request);
+
+struct shim_request {
+    struct shim_call call;
+    rondo_stream stream;
+    MPI_Request handle;
+    int code;                             /* MPI's error code */
+    void (*ended)(struct shim_request *); /* the call has ended: complete the handle */
+    struct shim_request *next;
+};
+/** Start request->call, for which it prepares and cleans up. */
+rondo_status shim_request_issue(struct shim_request *request);
+/** A call that was issued is under way, until request->ended. */
+void shim_request_add(struct shim_request *request);
+
+/* ---- persistent calls (persist.c) ---- */
+
+int shim_persistent_make(struct shim_call *call, MPI_Request *request);
+/** MPI_Finalize begins. */
+void shim_persistent_end(void);
 
 /* ---- the report (report.c) ---- */
 

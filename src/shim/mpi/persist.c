@@ -1,0 +1,305 @@
+/*
+ * Persistent collectives. What the program gets is a persistent receive from this rank itself, so that
+ * MPI_Wait, MPI_Test and their relatives need no help of ours. MPI_Start starts both the receive and a call of
+ * Rondo, and the end of that call sends the message.
+ *
+ * Ranks may start the persistent calls of a communicator in different orders, but Rondo's communicator takes
+ * calls in one order. So each has a communicator of Rondo for itself, a child of the state of MPI's. A freed
+ * request leaves its child to a later one: the ranks agree on one that all have free.
+ */
+#include "shim/mpi/shim.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "base/status.h"
+
+enum { NBUCKETS = 64 };
+
+struct persistent {
+    struct shim_request request; /* first: the end of the call gets its address */
+    struct shim_call plan;       /* what a start copies */
+    int tag;
+    struct persistent *next; /* of its bucket, or of those that were freed */
+};
+
+static struct {
+    pthread_mutex_t lock;
+    MPI_Comm self; /* for the messages */
+    int has_self;
+    int ntags;
+    int nlive;
+    struct persistent *bucket[NBUCKETS];
+    struct persistent *idle; /* with tags and streams, for later ones */
+} process = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+static struct persistent **bucket_of(MPI_Request handle)
+{
+    uint64_t hash = (uint64_t)(uintptr_t)handle * UINT64_C(0x9e3779b97f4a7c15);
+    return &process.bucket[hash >> 58];
+}
+
+/* With the lock held. @return the pointer to it, or to NULL */
+static struct persistent **place_of(MPI_Request handle)
+{
+    struct persistent **at = bucket_of(handle);
+    while (*at != NULL && (*at)->request.handle != handle) {
+        at = &(*at)->next;
+    }
+    return at;
+}
+
+static struct persistent *find(MPI_Request handle)
+{
+    struct persistent *p = NULL;
+    if (__atomic_load_n(&process.nlive, __ATOMIC_ACQUIRE) > 0) {
+        pthread_mutex_lock(&process.lock);
+        p = *place_of(handle);
+        pthread_mutex_unlock(&process.lock);
+    }
+    return p;
+}
+
+/* ---- the children of a communicator ---- */
+
+/* Bits of the children that are free here, and of what this rank could make. With the lock held. */
+static uint64_t children_offer(const struct shim_comm *c, const struct shim_comm *spare)
+{
+    uint64_t offer = spare != NULL ? UINT64_C(1) << SHIM_MAX_CHILDREN : 0;
+    for (int i = 0; i < c->nchildren; i++) {
+        offer |= c->children[i]->busy || c->children[i]->failed ? 0 : UINT64_C(1) << i;
+    }
+    return offer;
+}
+
+/* Collective. @return NULL: MPI carries the call, on all ranks */
+static struct shim_comm *child_get(struct shim_comm *c)
+{
+    struct shim_comm *spare = shim_comm_new_child(c), *child = NULL;
+    uint64_t mine, all = 0;
+    pthread_mutex_lock(&process.lock);
+    mine = children_offer(c, spare);
+    pthread_mutex_unlock(&process.lock);
+    if (PMPI_Allreduce(&mine, &all, 1, MPI_UINT64_T, MPI_BAND, c->comm) == MPI_SUCCESS && all != 0) {
+        int first = __builtin_ctzll(all);
+        if (first < SHIM_MAX_CHILDREN) {
+            child = c->children[first];
+        } else if (shim_comm_make_child(c, spare)) {
+            child = spare;
+            spare = NULL;
+        }
+    }
+    free(spare);
+    if (child != NULL) {
+        pthread_mutex_lock(&process.lock);
+        child->busy = 1;
+        pthread_mutex_unlock(&process.lock);
+    }
+    return child;
+}
+
+int shim_takes_persistent(struct shim_call *call)
+{
+    struct shim_comm *c = call->c;
+    if (c->cells == NULL) {
+        shim_comm_make(c);
+    }
+    if (c->cells == NULL) {
+        return shim_leave(call, c->leaves);
+    }
+    if (!shim_takes_request(call)) {
+        return 0;
+    }
+    c = child_get(c);
+    call->c = c != NULL ? c : call->c;
+    return c != NULL || shim_leave(call, SHIM_BY_MANY);
+}
+
+/* ---- making one ---- */
+
+static rondo_status self_make(void)
+{
+    if (!process.has_self) {
+        if (PMPI_Comm_dup(MPI_COMM_SELF, &process.self) != MPI_SUCCESS) {
+            return rondo_fail(RONDO_SYSTEM_ERROR, "MPI cannot duplicate MPI_COMM_SELF on %s",
+                              rondo_log_host());
+        }
+        PMPI_Comm_set_errhandler(process.self, MPI_ERRORS_RETURN);
+        process.has_self = 1;
+    }
+    return RONDO_SUCCESS;
+}
+
+/* With the lock held. */
+static rondo_status persistent_new(struct persistent **made)
+{
+    struct persistent *p = process.idle;
+    RONDO_TRY(self_make());
+    if (p != NULL) {
+        process.idle = p->next;
+    } else {
+        p = calloc(1, sizeof *p);
+        rondo_status status = p == NULL
+                                  ? rondo_fail(RONDO_SYSTEM_ERROR, "no memory for a persistent request on %s",
+                                               rondo_log_host())
+                                  : rondo_stream_create(&p->request.stream);
+        if (status != RONDO_SUCCESS) {
+            free(p);
+            return status;
+        }
+        p->tag = process.ntags++;
+    }
+    *made = p;
+    return RONDO_SUCCESS;
+}
+
+/* The program may free its types before it starts the request. */
+static int side_keep(struct shim_side *s, int has)
+{
+    return has && !s->is_plain ? PMPI_Type_dup(s->type, &s->type) : MPI_SUCCESS;
+}
+
+static void side_drop(struct shim_side *s, int has)
+{
+    if (has && !s->is_plain) {
+        PMPI_Type_free(&s->type);
+    }
+}
+
+/* The call of Rondo has ended: send the message. One that does not fit is an error. */
+static void persistent_ended(struct shim_request *request)
+{
+    const struct persistent *p = (const struct persistent *)request;
+    MPI_Request sent;
+    char byte = 0;
+    if (PMPI_Isend(&byte, request->code != MPI_SUCCESS, MPI_BYTE, 0, p->tag, process.self, &sent) ==
+        MPI_SUCCESS) {
+        PMPI_Request_free(&sent);
+    }
+}
+
+/* With the lock held. */
+static void bucket_add(struct persistent *p)
+{
+    struct persistent **first = bucket_of(p->request.handle);
+    p->next = *first;
+    *first = p;
+}
+
+static rondo_status persistent_make(const struct shim_call *call, struct persistent **made)
+{
+    RONDO_TRY(persistent_new(made));
+    struct persistent *p = *made;
+    p->plan = *call;
+    if (!call->moves) {
+        p->plan.has_in = p->plan.has_out = 0;
+    }
+    p->plan.in.packed = p->plan.out.packed = NULL;
+    p->plan.in.held = p->plan.out.held = MPI_DATATYPE_NULL;
+    p->plan.sizes = NULL;
+    p->request.ended = persistent_ended;
+    if (side_keep(&p->plan.out, p->plan.has_out) != MPI_SUCCESS ||
+        side_keep(&p->plan.in, p->plan.has_in) != MPI_SUCCESS ||
+        PMPI_Recv_init(NULL, 0, MPI_BYTE, 0, p->tag, process.self, &p->request.handle) != MPI_SUCCESS) {
+        p->next = process.idle;
+        process.idle = p;
+        return rondo_fail(RONDO_SYSTEM_ERROR,
+                          "MPI cannot keep a type or a receive for a persistent call on %s",
+                          rondo_log_host());
+    }
+    bucket_add(p);
+    __atomic_add_fetch(&process.nlive, 1, __ATOMIC_RELEASE);
+    return RONDO_SUCCESS;
+}
+
+int shim_persistent_make(struct shim_call *call, MPI_Request *handle)
+{
+    struct persistent *p = NULL;
+    pthread_mutex_lock(&process.lock);
+    rondo_status status = persistent_make(call, &p);
+    pthread_mutex_unlock(&process.lock);
+    if (status != RONDO_SUCCESS) {
+        return shim_error(call, status);
+    }
+    *handle = p->request.handle;
+    return MPI_SUCCESS;
+}
+
+/* ---- start and free ---- */
+
+static int persistent_start(struct persistent *p, MPI_Request *handle)
+{
+    struct shim_call *call = &p->request.call;
+    int code = PMPI_Start(handle);
+    if (code != MPI_SUCCESS) {
+        return code;
+    }
+    if (*handle != p->request.handle) { /* MPI may give another one */
+        pthread_mutex_lock(&process.lock);
+        *place_of(p->request.handle) = p->next;
+        p->request.handle = *handle;
+        bucket_add(p);
+        pthread_mutex_unlock(&process.lock);
+    }
+    *call = p->plan;
+    p->request.code = MPI_SUCCESS;
+    rondo_status status = call->c->failed ? RONDO_INVALID_USAGE : shim_request_issue(&p->request);
+    if (status != RONDO_SUCCESS) {
+        p->request.code = MPI_ERR_OTHER;
+        persistent_ended(&p->request);
+        return shim_error(call, status);
+    }
+    if (shim_reporting && !call->c->orphan) {
+        shim_report_add(call, 1, 0);
+    }
+    shim_request_add(&p->request);
+    return MPI_SUCCESS;
+}
+
+int MPI_Start(MPI_Request *request)
+{
+    struct persistent *p = request != NULL ? find(*request) : NULL;
+    return p != NULL ? persistent_start(p, request) : PMPI_Start(request);
+}
+
+int MPI_Startall(int count, MPI_Request requests[])
+{
+    if (RONDO_LIKELY(__atomic_load_n(&process.nlive, __ATOMIC_ACQUIRE) == 0) || count < 0 ||
+        requests == NULL) {
+        return PMPI_Startall(count, requests);
+    }
+    for (int i = 0; i < count; i++) {
+        int code = MPI_Start(&requests[i]);
+        if (code != MPI_SUCCESS) {
+            return code;
+        }
+    }
+    return MPI_SUCCESS;
+}
+
+int MPI_Request_free(MPI_Request *request)
+{
+    struct persistent *p = request != NULL ? find(*request) : NULL;
+    if (p == NULL) {
+        return PMPI_Request_free(request);
+    }
+    side_drop(&p->plan.in, p->plan.has_in);
+    side_drop(&p->plan.out, p->plan.has_out);
+    pthread_mutex_lock(&process.lock);
+    *place_of(p->request.handle) = p->next;
+    __atomic_sub_fetch(&process.nlive, 1, __ATOMIC_RELEASE);
+    p->plan.c->busy = 0;
+    p->next = process.idle;
+    process.idle = p;
+    pthread_mutex_unlock(&process.lock);
+    return PMPI_Request_free(request);
+}
+
+void shim_persistent_end(void)
+{
+    if (process.has_self) {
+        process.has_self = 0;
+        PMPI_Comm_free(&process.self);
+    }
+}
