@@ -21,6 +21,10 @@
 #include "base/wait.h"
 #include "net/bootstrap/meeting.h"
 
+/* Forked processes have threads of their own. */
+const char *__tsan_default_options(void);
+const char *__tsan_default_options(void) { return "die_after_fork=0"; }
+
 enum { MOST = 24 };
 static const int64_t DEADLINE_NS = INT64_C(60000000000); /* a test that reaches it has failed */
 

@@ -20,6 +20,10 @@
 #include "shim/nccl/later.h"
 #include "shim/nccl/nccl.def"
 
+/* Forked processes have threads of their own. */
+const char *__tsan_default_options(void);
+const char *__tsan_default_options(void) { return "die_after_fork=0"; }
+
 enum { MOST = 8, COUNT = 1000 };
 #define OK(call) assert_int_equal((call), ncclSuccess)
 #define REFUSED(call, result, words)                              \
