@@ -94,7 +94,7 @@ static void pull_end(struct rondo_tensor_pull *pull, rondo_status status, const 
     }
     pull->place = NULL;
     if (pull->status != NULL) {
-        *pull->status = status;
+        __atomic_store_n(pull->status, status, __ATOMIC_RELEASE); /* the user may look while others come */
     }
     request_note(pull->request, status, text);
     pull->request->left--;

@@ -2,6 +2,7 @@
 #include "tensor/wire_net.h"
 
 #include <endian.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -48,7 +49,7 @@ static rondo_status prepare(struct rondo_tensor_conn *conn, int number, struct r
         /* Negative and far from those of collectives; the two kinds of comms of each store differ. */
         int channel = -1000 - 2 * (int)core->number - i / 2;
         struct rondo_net_peer peer = { .rank = conn->peer, .channel = channel, .self = core->rank };
-        memcpy(peer.host, peers[conn->peer].host, sizeof(peer.host));
+        snprintf(peer.host, sizeof(peer.host), "%s", peers[conn->peer].host);
         memcpy(peer.secret, peers[0].id.nonce, sizeof(peer.secret));
         RONDO_TRY(net->device->prepare(number, &peer, i % 2 == 0, &net->comm[i], record->handle[i]));
     }
