@@ -1,0 +1,109 @@
+"""Named tensors (rondo_tensor.h): publish arrays by key and step, pull them from other ranks.
+
+    from rondo.tensors import TensorStore
+    with rondo.Comm(MPI.COMM_WORLD) as comm, TensorStore(comm) as store:
+        if rank == 0:
+            store.publish("weights", 7, array)
+        else:
+            array = store.pull("weights", peer=0, step=7)
+"""
+import ctypes
+import weakref
+
+from . import _api
+from ._buffers import Buffer
+from ._errors import bad_argument
+from ._library import check, engine
+
+ANY = -1
+LATEST = 2**64 - 1
+_ROWS = 2
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("bytes", ctypes.c_size_t), ("type", ctypes.c_int), ("ndims", ctypes.c_int),
+                ("shape", ctypes.c_int64 * 8), ("dead", ctypes.c_int), ("packed", ctypes.c_int),
+                ("memory", ctypes.c_int), ("peer", ctypes.c_int), ("step", ctypes.c_uint64), ("ops", ctypes.c_void_p),
+                ("arg", ctypes.c_void_p)]
+
+
+class _Slice(ctypes.Structure):
+    _fields_ = [("part", ctypes.c_int), ("first", ctypes.c_uint64), ("count", ctypes.c_uint64)]
+
+
+def _function(name, *parameters):
+    function = getattr(engine(), name)
+    function.restype, function.argtypes = ctypes.c_int, parameters
+    return function
+
+
+def _tensor(name, array):
+    buffer = Buffer(name, array)
+    if buffer.on_gpu:
+        raise bad_argument(f"{name} is on a GPU: a tensor store takes arrays in host memory")
+    shape = tuple(getattr(array, "shape", None) or (buffer.nbytes // buffer.itemsize,))
+    if buffer.dtype is None or len(shape) > 8:
+        raise bad_argument(f"{name} has {len(shape)} dimensions, or a data type that Rondo does not know")
+    tensor = _Tensor(data=buffer.address, bytes=buffer.nbytes, type=buffer.dtype, ndims=len(shape))
+    tensor.shape[:len(shape)] = shape
+    return tensor, buffer
+
+
+class TensorStore:
+    """This rank's end of a store over all ranks of a communicator; collective. Use it in a with block, which ends
+    before the communicator's, or call destroy(), which waits for the other ranks and serves them meanwhile."""
+
+    def __init__(self, comm):
+        self.handle, self._held = ctypes.c_void_p(), {}
+        create = _function("rondo_tensor_store_create", ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+        check(create(comm.handle, None, ctypes.byref(self.handle)))
+
+    def publish(self, key, step, array, announce=False):
+        """Publish an array until its step is retired. It is not copied: do not change it before that. announce:
+        pulls with peer=ANY find it."""
+        tensor, buffer = _tensor("array", array)
+        name = "rondo_tensor_announce" if announce else "rondo_tensor_publish"
+        check(_function(name, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_uint64, ctypes.c_void_p, ctypes.c_uint64,
+                        ctypes.c_void_p)(self.handle, key.encode(), step, ctypes.byref(tensor), 0, None))
+        self._held[key, step] = buffer
+
+    def retire(self, step):
+        """End this rank's publications of all steps up to this one."""
+        check(_function("rondo_tensor_retire", ctypes.c_void_p, ctypes.c_uint64)(self.handle, step))
+        self._held = {name: kept for name, kept in self._held.items() if name[1] > step}
+
+    def pull(self, key, peer=ANY, step=LATEST, rows=None, into=None):
+        """Pull a tensor, or rows=(first, count) of it. @return into, filled, or a new numpy array, whose memory
+        the store owns: it must not be used after the store has ended."""
+        tensor, _ = _tensor("into", into) if into is not None else (_Tensor(), None)
+        part = _Slice(_ROWS, *rows) if rows else None
+        check(_function("rondo_tensor_pull", ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_uint64,
+                        ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(
+            self.handle, key.encode(), peer, step, ctypes.byref(part) if part else None, ctypes.byref(tensor), None))
+        return into if into is not None else self._array(tensor)
+
+    def _array(self, tensor):
+        import numpy
+
+        name = next(name for name, number in _api.NAMES.items()
+                    if number == tensor.type and hasattr(numpy, name) and name != "bool")
+        memory = (ctypes.c_byte * tensor.bytes).from_address(tensor.data)
+        free = _function("rondo_tensor_free", ctypes.c_void_p, ctypes.c_void_p)
+        weakref.finalize(memory, self._free, free, tensor.data)
+        return numpy.frombuffer(memory, dtype=name).reshape(tuple(tensor.shape[:tensor.ndims]))
+
+    def _free(self, free, data):
+        if self.handle:
+            free(self.handle, data)
+
+    def destroy(self):
+        handle, self.handle = self.handle, None
+        if handle:
+            check(_function("rondo_tensor_store_destroy", ctypes.c_void_p)(handle))
+            self._held.clear()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.destroy()
