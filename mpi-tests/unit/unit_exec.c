@@ -188,13 +188,13 @@ static void describe_names_the_awaited_rank(void **state)
     struct call all_reduce = { RONDO_ALGO_RING, RONDO_PROTO_LL, RONDO_COLL_ALL_REDUCE, 900 },
                 broadcast = all_reduce;
     char text[200] = "", want[64];
-    int peer = 77;
+    struct rondo_blocked blocked = { .peer = 77 };
     (void)state;
     for (int p = 0; p < RONDO_NUM_PROTOS; p++) {
         struct world *w = world_new(3, 5, 0);
         struct rank *r = &w->rank[0];
-        rondo_exec_cpu.describe(r->exec, text, sizeof(text), &peer);
-        assert_int_equal(peer, RONDO_NO_PEER);
+        rondo_exec_cpu.describe(r->exec, 0, text, sizeof(text), &blocked);
+        assert_int_equal(blocked.peer, RONDO_NO_PEER);
         all_reduce.proto = broadcast.proto = (enum rondo_proto)p;
         submit(r, &all_reduce, 0);
         progress_until_stuck(r->exec);
@@ -202,8 +202,8 @@ static void describe_names_the_awaited_rank(void **state)
         assert_waits_for(r->exec, 2, want);
         rondo_exec_cpu.drop(r->exec);
         assert_int_equal(r->open, 0);
-        assert_int_equal(rondo_exec_cpu.describe(r->exec, text, sizeof(text), &peer), 0);
-        assert_int_equal(peer, RONDO_NO_PEER);
+        assert_int_equal(rondo_exec_cpu.describe(r->exec, 0, text, sizeof(text), &blocked), 0);
+        assert_int_equal(blocked.peer, RONDO_NO_PEER);
         world_free(w);
 
         w = world_new(3, 5, 0);
@@ -262,15 +262,15 @@ static void a_root_waits_for_nobody_until_its_banks_are_used_up(void **state)
     struct call c = { RONDO_ALGO_ONESHOT, RONDO_PROTO_SIMPLE, RONDO_COLL_BROADCAST, 5 };
     struct world *w = world_new(3, 0, UINT32_MAX - 2);
     char text[200] = "";
-    int peer = 0;
+    struct rondo_blocked blocked = { 0 };
     (void)state;
     for (int k = 0; k < RONDO_ROOTED_BANKS; k++) {
         submit(&w->rank[0], &c, k);
         progress_until_stuck(w->rank[0].exec);
         assert_int_equal(w->rank[0].open, k == RONDO_ROOTED_BANKS - 1);
     }
-    assert_true(rondo_exec_cpu.describe(w->rank[0].exec, text, sizeof(text), &peer) > 0);
-    assert_int_equal(peer, -1 - 1);
+    assert_true(rondo_exec_cpu.describe(w->rank[0].exec, 0, text, sizeof(text), &blocked) > 0);
+    assert_int_equal(blocked.peer, -1 - 1);
     for (int i = 1; i < 3; i++) {
         assert_int_equal(w->rank[0].open, 1);
         submit(&w->rank[i], &c, 0);

@@ -504,7 +504,8 @@ static void describe_names_the_straggler(void **state)
 {
     struct world *w = world_new(&shapes[0], RONDO_REACH_MAPPED);
     char text[200] = "";
-    int peer = 0, moved = 0;
+    struct rondo_blocked blocked = { 0 };
+    int moved = 0;
     (void)state;
     add_call(w, (struct call){ RONDO_FLOAT32, RONDO_REDUCE_SUM, 600, 0, 0 });
     for (int i = 5; i >= 0; i--) {
@@ -516,8 +517,8 @@ static void describe_names_the_straggler(void **state)
     for (int i = 0; i < 4; i++) {
         assert_int_equal(rondo_exec_cpu.progress(w->rank[i % 2].exec, &moved), RONDO_SUCCESS);
     }
-    assert_true(rondo_exec_cpu.describe(w->rank[0].exec, text, sizeof(text), &peer) > 0);
-    assert_in_range(-1 - peer, 2, 3);
+    assert_true(rondo_exec_cpu.describe(w->rank[0].exec, 0, text, sizeof(text), &blocked) > 0);
+    assert_in_range(-1 - blocked.peer, 2, 3);
     assert_non_null(strstr(text, "of local rank"));
     world_free(w);
 }
