@@ -3,6 +3,7 @@
 #define RONDO_TEST_HOLDINGS_H
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,8 +83,8 @@ static inline struct holdings holdings_now(void)
     return now;
 }
 
-/* @return the bytes that the host has set aside for the files of shared memory that this process has open,
- * used or not. */
+/* @return the bytes that the host has set aside for the files of shared memory that this process has open for
+ * writing, used or not. */
 static inline double shared_file_bytes(void)
 {
     const struct dirent *entry;
@@ -96,7 +97,9 @@ static inline double shared_file_bytes(void)
         snprintf(link, sizeof(link), "/proc/self/fd/%s", entry->d_name);
         len = readlink(link, path, sizeof(path) - 1);
         path[len < 0 ? 0 : len] = '\0';
-        if (is_shared_memory(path) && stat(link, &st) == 0) {
+        /* Whoever holds a file for rondo-doctor can only read it, and does not own its memory. */
+        if (is_shared_memory(path) && (fcntl(atoi(entry->d_name), F_GETFL) & O_ACCMODE) == O_RDWR &&
+            stat(link, &st) == 0) {
             bytes += 512.0 * (double)st.st_blocks;
         }
     }

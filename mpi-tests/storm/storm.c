@@ -93,9 +93,19 @@ static void compare_status(rondo_status status)
                most[0] == (int)status ? -most[1] : most[0]);
 }
 
+/* With RONDO_SHM_MODE=socket, the first communicator that reaches the memory of rondo_mem_alloc starts a thread
+ * with three descriptors, which lives as long as the process. That may happen in any round, once. */
+static int heap_is_served(const struct holdings *before, const struct holdings *now)
+{
+    const char *mode = getenv("RONDO_SHM_MODE");
+    return mode != NULL && strcmp(mode, "socket") == 0 && now->threads == before->threads + 1 &&
+           now->fds <= before->fds + 3;
+}
+
 static void run_rounds(void)
 {
     struct holdings first = { 0 }, now;
+    int served = 0;
     double begin = test_now();
     for (long round = 0; go_on(round, begin); round++) {
         begin_step();
@@ -109,7 +119,10 @@ static void run_rounds(void)
         storm_destroy_all();
         MPI_Barrier(MPI_COMM_WORLD);
         now = holdings_now();
-        first = round == 0 ? now : first;
+        if (round == 0 || (!served && heap_is_served(&first, &now))) {
+            served = round > 0;
+            first = now;
+        }
         test_check(storm.scarce || (now.fds <= first.fds && now.threads <= first.threads),
                    "%d files and %d threads after the first round, %d and %d after round %ld", first.fds,
                    first.threads, now.fds, now.threads, round);

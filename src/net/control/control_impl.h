@@ -8,8 +8,8 @@
  * Lines of different writers are RONDO_CTRL_ALIGN apart. A segment takes 256 (head) + 640 (reason) bytes and,
  * for each local rank, 512 and four boards (16 and 8 for each rank of the communicator); its rings of 32,768
  * bytes, its inboxes of 17,536, its 8,192 for splits and its mailbox take pages when they are used, but in a
- * file all is reserved at once, because /dev/shm may be small. Readers check what a peer wrote before it bounds a copy or an index, and no reader
- * waits for a writer without a limit.
+ * file all is reserved at once, because /dev/shm may be small. Readers check what a peer wrote before it
+ * bounds a copy or an index, and no reader waits for a writer without a limit.
  */
 #ifndef RONDO_NET_CONTROL_CONTROL_IMPL_H
 #define RONDO_NET_CONTROL_CONTROL_IMPL_H
