@@ -176,7 +176,6 @@ static void one_ahead(struct fake_rank *r)
     const struct device *d = device_of(r);
     CUdeviceptr memory = device_new(COUNT * sizeof(int32_t));
     void *x = (void *)(uintptr_t)memory;
-    rondo_status status = RONDO_SUCCESS;
     if (r->rank != 0) {
         fake_sleep_ms(50);
     }
