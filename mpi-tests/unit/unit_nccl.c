@@ -462,9 +462,9 @@ static void test_ids(void **state)
 
 /* ---- illegal calls ---- */
 
-static void test_illegal(void **state)
+static void communicators_that_do_not_exist_are_refused(void **state)
 {
-    ncclComm_t comm = alone(), gone = alone();
+    ncclComm_t gone = alone();
     float a = 1, b = 0;
     int n;
     ncclResult_t result;
@@ -500,6 +500,14 @@ static void test_illegal(void **state)
     OK(ncclCommAbort(NULL));
     assert_int_equal(ncclCommDestroy(gone), ncclInvalidArgument);
     assert_int_equal(ncclCommAbort(gone), ncclInvalidArgument);
+}
+
+static void wrong_arguments_are_refused(void **state)
+{
+    ncclComm_t comm = alone();
+    float a = 1, b = 0;
+    ncclRedOp_t op;
+    (void)state;
     for (int type = -1; type < 40; type += type < 0 ? 13 : 1) {
         REFUSED(ncclAllReduce(&a, &b, 1, (ncclDataType_t)type, ncclSum, comm, NULL), ncclInvalidArgument,
                 "no data type");
@@ -531,6 +539,16 @@ static void test_illegal(void **state)
     REFUSED(ncclCommSplit(comm, 0, 0, NULL, NULL), ncclInvalidArgument, "ncclCommSplit");
     REFUSED(ncclCommShrink(comm, NULL, 0, NULL, NULL, 0), ncclInvalidArgument, "ncclCommShrink");
     REFUSED(ncclCommRevoke(comm, 1), ncclInvalidArgument, "ncclCommRevoke");
+    OK(ncclCommDestroy(comm));
+}
+
+static void a_refused_call_ends_its_group_and_nothing_else(void **state)
+{
+    ncclComm_t comm = alone(), gone = alone();
+    float a = 1, b = 0;
+    ncclResult_t result;
+    (void)state;
+    OK(ncclCommDestroy(gone));
     struct {
         size_t size;
         unsigned magic, version;
@@ -881,10 +899,20 @@ static void test_params(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names),      cmocka_unit_test(test_version), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_config),     cmocka_unit_test(test_ids),     cmocka_unit_test(test_calls),
-        cmocka_unit_test(test_one_thread), cmocka_unit_test(test_life),    cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_queries),    cmocka_unit_test(test_params),  cmocka_unit_test(test_illegal),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_version),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_config),
+        cmocka_unit_test(test_ids),
+        cmocka_unit_test(test_calls),
+        cmocka_unit_test(test_one_thread),
+        cmocka_unit_test(test_life),
+        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_queries),
+        cmocka_unit_test(test_params),
+        cmocka_unit_test(communicators_that_do_not_exist_are_refused),
+        cmocka_unit_test(wrong_arguments_are_refused),
+        cmocka_unit_test(a_refused_call_ends_its_group_and_nothing_else),
         cmocka_unit_test(test_processes),
     };
     setenv("RONDO_NCCL_MEMORY", "host", 0); /* also where there is a GPU */
