@@ -1,9 +1,10 @@
 /*
  * Logging. The levels are NCCL's: NONE, VERSION, WARN, INFO, TRACE (RONDO_DEBUG). RONDO_DEBUG_SUBSYS selects
  * subsystems ("INIT,NET", "^COLL", "ALL"), RONDO_DEBUG_FILE the file (%h: host, %p: pid; default stderr). A
- * line reads "<time> <host>:<pid>:<tid> [<rank>] RONDO <LEVEL> <text>" and is written by one write(2), so that
- * lines of threads and ranks never mix. The time is UTC, "2026-11-24T14:37:42.123Z"; the rank is left out before
- * the first communicator, and where a process has several. A disabled line costs one load and a branch.
+ * line reads "<time> <host>:<pid>:<tid> [<rank>] RONDO <LEVEL> <text>" and is written by one write(2), so
+ * that lines of threads and ranks never mix. The time is UTC, "2026-11-24T14:37:42.123Z". The rank is left
+ * out before the first communicator, and where a process has several. A disabled line costs one load and a
+ * branch.
  */
 #ifndef RONDO_BASE_LOG_H
 #define RONDO_BASE_LOG_H

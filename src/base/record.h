@@ -1,11 +1,11 @@
 /*
- * The flight recorder: what a rank leaves in shared memory for rondo-doctor (src/observe), which reads it while
- * the rank runs, is stopped, or is dead as long as one other process of its node has the segment.
+ * The flight recorder: what a rank leaves in shared memory for rondo-doctor (src/observe), which reads it
+ * while the rank runs, is stopped, or is dead as long as one other process of its node has the segment.
  *
- *   a process's index                        a node's control segment (net/control/control_impl.h), one a communicator
+ *   a process's index                        a node's control segment of a communicator (net/control)
  *   memfd "rondo-record", 0600               head: where the blocks and rings are
  *   head: who, which job                     block of each local rank: pid, calls, where it waits
- *   entry of each communicator ------------> rings of each local rank: its last collectives, its last messages
+ *   entry of each communicator ------------> rings of each local rank: its last collectives and messages
  *     the segment: a descriptor of this
  *     process, offset and bytes
  *

@@ -16,10 +16,10 @@
 /*
  * Local rank 0 goes through the steps, REPEATS times each, and takes the least time. It announces each step
  * in a word of its mailbox place; local rank 1 then writes its payload anew, reads local rank 0's output, and
- * answers: so each step finds the lines in the caches where a call finds them. In the steps of the kernel both
- * ranks then swap sums at the same time, as two-shot does in place. Payload and output lie in places that no
- * operation has used yet; local rank 1 zeroes them at the end. Neither rank blocks. After MOST_NS local rank 0
- * gives up, and nothing is known.
+ * answers: so each step finds the lines in the caches where a call finds them. In the steps of the kernel
+ * both ranks then swap sums at the same time, as two-shot does in place. Payload and output lie in places
+ * that no operation has used yet; local rank 1 zeroes them at the end. Neither rank blocks. After MOST_NS
+ * local rank 0 gives up, and nothing is known.
  */
 enum {
     BYTES = 120 << 10, /* of a place of two ranks; the caches of a core hold it */

@@ -42,7 +42,7 @@ struct rondo_hello {
     uint64_t start;            /* rondo_process_start */
 };
 
-/* An empty segment of the rank's process: peers try whether they can open its memfds. inode 0: it has none. */
+/* An empty segment of the rank's process: peers try whether they can open its memfds. inode 0: none. */
 struct rondo_peer_probe {
     uint64_t inode, size;
     int32_t fd;
@@ -92,7 +92,7 @@ void rondo_hello_fill(struct rondo_hello *hello);
  * @param probe  an open segment of this process; NULL: none */
 rondo_status rondo_peer_fill(struct rondo_peer *peer, struct rondo_peer_parts *parts, int rank, int nranks,
                              const struct rondo_shm *probe);
-/** Let the record point to copies in a table (base/intern.h), which has each host's name and core set once. */
+/** Let the record point to copies in a table (base/intern.h) that has each host's name and core set once. */
 rondo_status rondo_peer_keep(struct rondo_peer *peer, struct rondo_intern *table);
 /** Can this process open memfds of the peer's process? */
 int rondo_peer_can_open(const struct rondo_peer *peer);
