@@ -108,8 +108,7 @@ uint32_t rondo_log_parse_subsys(const char *text, int *unknown)
     return mask;
 }
 
-/* Expand %h (host), %p (pid) and %%. @return 0, or -1 if the path is too long. */
-static int file_expand(const char *pattern, char *path, size_t size)
+int rondo_log_path(const char *pattern, char *path, size_t size)
 {
     size_t used = 0;
     for (; *pattern; pattern++) {
@@ -131,11 +130,10 @@ static int file_expand(const char *pattern, char *path, size_t size)
     return 0;
 }
 
-/* @return a descriptor for the path, or -1 with errno. With O_NONBLOCK, a pipe without a reader is an error
- * instead of a wait. */
-static int file_open(const char *path)
+/* With O_NONBLOCK, a pipe without a reader is an error instead of a wait. */
+int rondo_log_file(const char *path, int how)
 {
-    int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600);
+    int fd = open(path, O_WRONLY | how | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600);
     if (fd >= 0) {
         int flags = fcntl(fd, F_GETFL);
         fcntl(fd, F_SETFL, flags & ~O_NONBLOCK);
@@ -147,7 +145,7 @@ static void file_apply(const char *pattern)
 {
     char path[PATH_MAX] = "";
     int fd = STDERR_FILENO, old;
-    if (file_expand(pattern, path, sizeof path) != 0) {
+    if (rondo_log_path(pattern, path, sizeof path) != 0) {
         RONDO_WARN("RONDO_DEBUG_FILE: the path is longer than %d bytes; logging to stderr", PATH_MAX - 1);
         path[0] = '\0';
     }
@@ -157,7 +155,7 @@ static void file_apply(const char *pattern)
     if (strcmp(path, "/dev/stdout") == 0) {
         fd = STDOUT_FILENO;
     } else if (path[0] != '\0' && strcmp(path, "/dev/stderr") != 0) {
-        fd = file_open(path);
+        fd = rondo_log_file(path, O_APPEND);
         if (fd < 0) {
             RONDO_WARN("RONDO_DEBUG_FILE: cannot open %.256s: %s; logging continues as before", path,
                        errno == ELOOP ? "symbolic links are not followed" : strerror(errno));

@@ -53,6 +53,13 @@ void rondo_log_set_rank(int rank); /* of this thread; -1: none */
 void rondo_log_set_process_rank(int rank, int nranks);
 int rondo_log_rank(void);
 const char *rondo_log_host(void); /* this host's name, at most RONDO_HOST_LEN - 1 bytes */
+
+/** Expand %h (host), %p (pid) and %% in a file's name. @return 0, or -1: the path is too long. */
+int rondo_log_path(const char *pattern, char *path, size_t size);
+/** Open a file for writing, which this user alone may read; does not follow a link, and does not block.
+ * @param how  O_APPEND or O_TRUNC
+ * @return a descriptor, or -1 with errno */
+int rondo_log_file(const char *path, int how);
 void rondo_log_print(enum rondo_log_level level, const char *fmt, ...) RONDO_PRINTF(2, 3);
 
 #define RONDO_WARN(...)                                                                    \

@@ -15,36 +15,22 @@ static const int64_t slow_ns = 500000000;
 
 /* ---- files ---- */
 
-/* Replace %h and %p. */
-static void path_of(const char *pattern, char *path, size_t size)
-{
-    size_t at = 0;
-    for (; *pattern != '\0' && at + 1 < size; pattern++) {
-        if (pattern[0] == '%' && (pattern[1] == 'h' || pattern[1] == 'p')) {
-            int n = pattern[1] == 'h' ? snprintf(path + at, size - at, "%s", rondo_log_host())
-                                      : snprintf(path + at, size - at, "%d", (int)getpid());
-            at += n > 0 ? (size_t)n : 0;
-            pattern++;
-        } else {
-            path[at++] = *pattern;
-        }
-    }
-    path[at < size ? at : size - 1] = '\0';
-}
-
-/* Readable by this user alone; a link is not followed. @return NULL after a warning. */
+/* @return NULL after a warning. */
 static FILE *file_open(const char *pattern, int append)
 {
     char path[512];
     FILE *file = NULL;
-    int fd;
-    path_of(pattern, path, sizeof(path));
-    fd = open(path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC | (append ? O_APPEND : O_TRUNC), 0600);
+    int fd = -1;
+    if (rondo_log_path(pattern, path, sizeof(path)) == 0) {
+        fd = rondo_log_file(path, append ? O_APPEND : O_TRUNC);
+    } else {
+        errno = ENAMETOOLONG;
+    }
     if (fd >= 0) {
         file = fdopen(fd, append ? "a" : "w");
     }
     if (file == NULL) {
-        RONDO_WARN("cannot write a report to %s on %s: %m", path, rondo_log_host());
+        RONDO_WARN("cannot write a report to %s on %s: %m", pattern, rondo_log_host());
         if (fd >= 0) {
             close(fd);
         }
