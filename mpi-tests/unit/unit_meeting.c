@@ -267,6 +267,75 @@ static struct rondo_bootstrap *begin(struct rondo_meeting_id id, int rank, int n
     return b;
 }
 
+/* One turn of a round. @return as b->ops->test */
+static rondo_status turn(struct rondo_bootstrap *b, int most)
+{
+    rondo_status status = b->ops->test(b);
+    while (--most > 0 && status == RONDO_IN_PROGRESS) {
+        usleep(1000);
+        status = b->ops->test(b);
+    }
+    return status;
+}
+
+static void leave(struct rondo_bootstrap *b)
+{
+    b->ended = RONDO_SUCCESS;
+    b->ops->close(b, 1);
+}
+
+/* Three ranks that have met. */
+static void meet(struct rondo_bootstrap *b[3])
+{
+    struct rondo_meeting_id id = new_id();
+    int64_t end = rondo_now_ns() + DEADLINE_NS;
+    for (int r = 0; r < 3; r++) {
+        assert_int_equal(rondo_bootstrap_meeting(&id, r, 3, &b[r]), RONDO_SUCCESS);
+        assert_int_equal(b[r]->ops->open_start(b[r]), RONDO_SUCCESS);
+    }
+    while (!(b[1]->met && b[2]->met)) {
+        assert_true(rondo_now_ns() < end);
+        for (int r = 0; r < 3; r++) {
+            turn(b[r], 1);
+            if (r == 0 && b[0]->met) { /* a round of nothing: the table goes on to the others */
+                assert_int_equal(b[0]->ops->exchange_start(b[0], 0, NULL, NULL, NULL, 1), RONDO_SUCCESS);
+            }
+        }
+    }
+}
+
+/* Ranks 1 and 2 connect at once, so that the pair has two connections. One has its records first and leaves:
+ * its goodbye on one connection does not overtake what the other connection still holds. */
+static void test_leaves_first(void **state)
+{
+    enum { BYTES = 200000 };
+    struct rondo_bootstrap *b[3];
+    uint8_t *send = calloc(3, BYTES), *recv = calloc(3, BYTES);
+    (void)state;
+    meet(b);
+    for (int r = 1; r < 3; r++) {
+        memset(send + (size_t)r * BYTES, 'a' + r, BYTES);
+        assert_int_equal(b[r]->ops->exchange_start(b[r], 1, (int[]){ 3 - r }, send + (size_t)r * BYTES,
+                                                   recv + (size_t)r * BYTES, BYTES),
+                         RONDO_SUCCESS);
+    }
+    for (int i = 0; i < 6; i++) { /* rank 2 sends all, and reads at most 20 KiB a turn */
+        turn(b[1], 3);
+        turn(b[2], 1);
+    }
+    assert_int_equal(turn(b[1], 1000), RONDO_SUCCESS);
+    leave(b[1]);
+    usleep(20000); /* the next turn looks at the other ranks */
+    assert_int_equal(turn(b[2], 1000), RONDO_SUCCESS);
+    for (int i = 0; i < BYTES; i++) {
+        assert_int_equal(recv[2 * BYTES + i], 'a' + 1);
+    }
+    leave(b[2]);
+    leave(b[0]);
+    free(send);
+    free(recv);
+}
+
 static void test_mismatch(void **state)
 {
     struct rondo_meeting_id id = new_id();
@@ -412,6 +481,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_several, remote, creator_stop),
         cmocka_unit_test(test_id_twice),
         cmocka_unit_test_setup_teardown(test_id_twice, remote, creator_stop),
+        cmocka_unit_test_setup_teardown(test_leaves_first, remote, creator_stop),
         cmocka_unit_test(test_mismatch),
         cmocka_unit_test_setup_teardown(test_mismatch, remote, creator_stop),
         cmocka_unit_test(test_missing),

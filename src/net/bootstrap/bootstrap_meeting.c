@@ -25,7 +25,10 @@ enum {
     PARKED = 256 << 10, /* bytes that have come from the ranks, and that no round has taken yet */
     LIMIT = 4 << 10     /* of a message, but for the table */
 };
-static const int64_t FLUSH_NS = 1000 * INT64_C(1000000), ASK_NS = 2000 * INT64_C(1000000);
+/* FLUSH_NS: how long the end of a creation waits for a peer to take what was sent to it. After a failure less:
+ * the peer may be what failed. */
+static const int64_t FLUSH_NS = 10000 * INT64_C(1000000), FLUSH_FAILED_NS = 1000 * INT64_C(1000000),
+                     ASK_NS = 2000 * INT64_C(1000000);
 
 /* A part or a note that has come. */
 struct item {
@@ -126,15 +129,21 @@ static const uint64_t *judge(void *arg, const struct rondo_auth_hello *hello)
                : NULL;
 }
 
-/* The connection to send on to a rank: the first one. */
+/* The connection to send on to a rank: the first one that was there when something was to be sent. A pair may
+ * have another, older one whose handshake is complete only later: to change over would break the order. */
 static struct rondo_meet_conn *find_conn(const struct meeting_bootstrap *self, int rank)
 {
-    struct rondo_meet_conn *conn = self->conns;
-    while (conn != NULL && (conn->rank != rank || conn->state == RONDO_MEET_ACCEPTED_ ||
-                            conn->state == RONDO_MEET_WELCOMED)) {
-        conn = conn->next;
+    struct rondo_meet_conn *found = NULL;
+    for (struct rondo_meet_conn *conn = self->conns; conn != NULL; conn = conn->next) {
+        if (conn->rank != rank || conn->state == RONDO_MEET_ACCEPTED_ || conn->state == RONDO_MEET_WELCOMED) {
+            continue;
+        }
+        if (conn->sends) {
+            return conn;
+        }
+        found = found == NULL ? conn : found;
     }
-    return conn;
+    return found;
 }
 
 static void add_conn(struct meeting_bootstrap *self, struct rondo_meet_conn *conn)
@@ -155,6 +164,7 @@ static rondo_status conn_to(struct meeting_bootstrap *self, int rank, struct ron
             rondo_meet_connect(&self->id, addr_of(self, rank), self->base.rank, rank, limit_of(self), conn));
         add_conn(self, *conn);
     }
+    (*conn)->sends = 1;
     return RONDO_SUCCESS;
 }
 
@@ -194,15 +204,46 @@ static rondo_status take_message(struct meeting_bootstrap *self, struct rondo_me
     }
 }
 
-/* A connection has ended: what does that say about the rank? An end without a goodbye is a death, but before
- * the handshake was complete it may be that the rank has closed its listener in order. */
-static void note_end(struct meeting_bootstrap *self, const struct rondo_meet_conn *conn)
+/* Did the rank's own system end this connection? Then it ends the others too. */
+static int is_closed(const struct rondo_meet_conn *conn)
 {
-    int is_named = conn->ended_in != RONDO_MEET_ACCEPTED_ && conn->ended_in != RONDO_MEET_WELCOMED;
-    if (is_named && conn->rank >= 0 && self->state[conn->rank] == RONDO_ROUNDS_ALIVE) {
-        self->state[conn->rank] = conn->bye || conn->ended_in == RONDO_MEET_GREETED ? RONDO_ROUNDS_LEFT
-                                                                                    : RONDO_ROUNDS_LOST;
+    return conn->error == 0 || conn->error == ECONNRESET || conn->error == ECONNREFUSED ||
+           conn->error == EPIPE;
+}
+
+/* What does an ended connection say about its rank? An end without a goodbye is a death, but before the
+ * handshake was complete it may be that the rank has closed its listener in order. */
+static enum rondo_rounds_state verdict(const struct rondo_meet_conn *conn)
+{
+    switch (conn->ended_in) {
+    case RONDO_MEET_ACCEPTED_:
+    case RONDO_MEET_WELCOMED: return RONDO_ROUNDS_ALIVE; /* it may be a stranger's */
+    case RONDO_MEET_GREETED: return RONDO_ROUNDS_LEFT;
+    default: return conn->bye ? RONDO_ROUNDS_LEFT : RONDO_ROUNDS_LOST;
     }
+}
+
+/* A connection has ended. A pair may have several, and what the rank sent before it left may be unread in
+ * another one: the rank has ended when all of them have, and in order if one of them said so. */
+static void note_end(struct meeting_bootstrap *self, const struct rondo_meet_conn *ended)
+{
+    enum rondo_rounds_state state = verdict(ended);
+    int said_goodbye = 0;
+    if (ended->rank < 0 || self->state[ended->rank] != RONDO_ROUNDS_ALIVE) {
+        return;
+    }
+    for (const struct rondo_meet_conn *conn = self->conns; conn != NULL && is_closed(ended);
+         conn = conn->next) {
+        if (conn->rank != ended->rank || conn->state == RONDO_MEET_ACCEPTED_) {
+            continue;
+        }
+        if (conn->state != RONDO_MEET_ENDED) {
+            return;
+        }
+        said_goodbye |= conn->bye;
+        state = verdict(conn) > state ? verdict(conn) : state;
+    }
+    self->state[ended->rank] = said_goodbye ? RONDO_ROUNDS_LEFT : state;
 }
 
 static rondo_status accept_all(struct meeting_bootstrap *self)
@@ -583,9 +624,9 @@ static int is_unsent(const struct rondo_meet_conn *conn)
 }
 
 /* Write what is queued, for a limited time: a goodbye after it tells the peer that this is no death. */
-static void flush(struct meeting_bootstrap *self, struct rondo_meet_conn *first)
+static void flush(struct meeting_bootstrap *self, struct rondo_meet_conn *first, int64_t limit_ns)
 {
-    int64_t end = rondo_now_ns() + FLUSH_NS;
+    int64_t end = rondo_now_ns() + limit_ns;
     int open = 1;
     while (open && rondo_now_ns() < end) {
         struct pollfd poller = { .fd = -1 };
@@ -604,14 +645,14 @@ static void flush(struct meeting_bootstrap *self, struct rondo_meet_conn *first)
     }
 }
 
-static void say_goodbye(struct meeting_bootstrap *self)
+static void say_goodbye(struct meeting_bootstrap *self, int ok)
 {
     for (struct rondo_meet_conn *conn = self->conns; conn != NULL; conn = conn->next) {
         if (conn->state == RONDO_MEET_OPEN || is_unsent(conn)) {
             (void)rondo_meet_send(conn, RONDO_MEET_BYE, NULL, 0, NULL, 0);
         }
     }
-    flush(self, self->conns);
+    flush(self, self->conns, ok ? FLUSH_NS : FLUSH_FAILED_NS);
 }
 
 /* Tell the creator, so that a rank that comes later need not wait for its deadline. */
@@ -626,7 +667,7 @@ static void give_up_meeting(struct meeting_bootstrap *self, const rondo_round_te
         root_close(self);
         if (root_open(self) == RONDO_SUCCESS) {
             (void)rondo_meet_send(self->root, RONDO_MEET_FAILED, text, sizeof(rondo_round_text), NULL, 0);
-            flush(self, self->root);
+            flush(self, self->root, FLUSH_FAILED_NS);
         }
     }
 }
@@ -654,7 +695,7 @@ static void meeting_close(struct rondo_bootstrap *b, int ok)
     } else if (!ok && self->phase == HAS_MET && self->inner == NULL) {
         rondo_rounds_give_up(&self->rounds, text);
     }
-    say_goodbye(self);
+    say_goodbye(self, ok);
     root_close(self);
     while (self->conns != NULL) {
         struct rondo_meet_conn *conn = self->conns;

@@ -62,6 +62,7 @@ struct rondo_meet_conn {
     int fd, error; /* error: errno of the end; 0: end of stream */
     enum rondo_meet_state state, ended_in;
     int rank;           /* at the other end; known to a server once it is WELCOMED */
+    int sends;          /* the owner sends on this one of a pair's connections */
     int bye, closes;    /* the other end has said goodbye; close when all is written */
     int eof, eof_error; /* nothing more can be read, and why (errno; 0: end of stream) */
     int64_t since_ns;
