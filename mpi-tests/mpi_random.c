@@ -13,7 +13,9 @@ enum { MOST_THREADS = 8 };
 
 static struct {
     long seed, count, seconds, threads, timeout, verbose, persistent;
+    const char *digests;
 } args = { .seed = 1, .count = 50, .timeout = 60 };
+static FILE *digests;
 
 static char texts[MOST_THREADS][RUN_TEXT];
 static struct run runs[MOST_THREADS];
@@ -24,13 +26,16 @@ static void usage(void)
     fprintf(
         stderr,
         "usage: mpi_random [--seed N] [--count N] [--seconds N] [--threads N] [--timeout N] [--persistent]\n"
-        "                   [--verbose]\n"
+        "                   [--digests FILE] [--verbose]\n"
         "  --seed N      the first program's seed (default: 1); each program takes the next one\n"
         "  --count N     number of programs (default: 50)\n"
         "  --seconds N   begin no program after so many seconds\n"
         "  --threads N   so many programs at once, with MPI_THREAD_MULTIPLE, on communicators of their own\n"
         "  --timeout N   a program that takes more seconds hangs (default: 60)\n"
         "  --persistent  also persistent collectives (MPI 4), which MPICH 4.0 itself gets wrong\n"
+        "  --digests FILE  write to FILE.RANK a line for each program: its seed, and a number that stands "
+        "for\n"
+        "                all that MPI gave this rank\n"
         "  --verbose     print every statement\n");
     exit(2);
 }
@@ -49,6 +54,10 @@ static void parse(int argc, char **argv)
         size_t k = 0;
         if (strcmp(argv[i], "--verbose") == 0 || strcmp(argv[i], "--persistent") == 0) {
             *(argv[i][2] == 'v' ? &args.verbose : &args.persistent) = 1;
+            continue;
+        }
+        if (strcmp(argv[i], "--digests") == 0 && i + 1 < argc) {
+            args.digests = argv[++i];
             continue;
         }
         while (k < TEST_ARRAY_LEN(options) && strcmp(argv[i], options[k].name) != 0) {
@@ -148,6 +157,34 @@ static void run_alone(uint64_t seed)
     MPI_Comm_free(&own);
 }
 
+static void digests_open(void)
+{
+    char path[4096];
+    if (args.digests == NULL) {
+        return;
+    }
+    snprintf(path, sizeof(path), "%s.%d", args.digests, test.rank);
+    digests = fopen(path, "w");
+    if (digests == NULL) {
+        test_die("cannot write %s", path);
+    }
+}
+
+static void digests_write(void)
+{
+    for (int t = 0; digests != NULL && t < (args.threads > 0 ? args.threads : 1); t++) {
+        fprintf(digests, "%llu %016llx\n", (unsigned long long)runs[t].seed,
+                (unsigned long long)runs[t].digest);
+    }
+}
+
+static void digests_close(void)
+{
+    if (digests != NULL && (ferror(digests) | fclose(digests)) != 0) {
+        test_die("cannot write %s", args.digests);
+    }
+}
+
 static void open_runs(void)
 {
     for (int t = 0; t < MOST_THREADS; t++) {
@@ -179,6 +216,7 @@ int main(int argc, char **argv)
     watch();
     values_open();
     open_runs();
+    digests_open();
     step = args.threads > 0 ? (int)args.threads : 1;
     for (; done < args.count && go_on; done += step) {
         alarm((unsigned)args.timeout);
@@ -188,6 +226,7 @@ int main(int argc, char **argv)
             run_alone((uint64_t)(args.seed + done));
         }
         test.cases += (unsigned long)step;
+        digests_write();
         if (args.seconds > 0) {
             go_on = test_now() - start < (double)args.seconds;
             MPI_Bcast(&go_on, 1, MPI_INT, 0, MPI_COMM_WORLD);
@@ -198,6 +237,7 @@ int main(int argc, char **argv)
         MPI_Comm_free(&selves[t]);
     }
     values_close();
+    digests_close();
     alarm((unsigned)args.timeout);
     return test_finish();
 }

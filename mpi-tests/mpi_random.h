@@ -16,6 +16,9 @@
 #define RONDO_TESTS_MPI_RANDOM_H
 
 #include <mpi.h>
+#if defined(OPEN_MPI) && OMPI_MAJOR_VERSION < 5
+#include <mpi-ext.h>
+#endif
 #include <stddef.h>
 #include <stdint.h>
 
@@ -23,6 +26,12 @@
 #define RANDOM_MPI4 1
 #else
 #define RANDOM_MPI4 0
+#endif
+/* Persistent collectives, if MPI has them: the name of Name's function. */
+#if MPI_VERSION >= 4 || (defined(OPEN_MPI) && OMPI_MAJOR_VERSION >= 5)
+#define RANDOM_INIT(Name) MPI_##Name##_init
+#elif defined(OMPI_HAVE_MPI_EXT_PCOLLREQ)
+#define RANDOM_INIT(Name) MPIX_##Name##_init
 #endif
 
 enum { MAX_RANKS = 16, MAX_COMMS = 10, MAX_OPS = 24, MAX_DUE = 64 };
@@ -90,6 +99,8 @@ void value_reduce(const struct basic *basic, int op, uint64_t call, int first, i
 /** @return true if both stand for the same value; padding and the sign of zero are not compared. */
 int value_same(const struct basic *basic, const void *a, const void *b);
 void value_text(const struct basic *basic, const void *element, char *text, size_t len);
+/** @return a number that stands for the value: equal if value_same */
+uint64_t value_digest(const struct basic *basic, const void *element);
 
 /* ---- areas (mpi_random_area.c) ---- */
 
@@ -138,8 +149,9 @@ int area_items(const struct area *area, int block);
 int area_place(const struct area *area, int block);
 /** Write what the blocks hold before a call, and remember all bytes: what no block wants must not change. */
 void area_fill(struct area *area, int op, uint64_t call);
-/** Compare the memory with what the blocks want. @return 0 if equal; else `text` says where it differs. */
-int area_check(struct area *area, int op, uint64_t call, char *text, size_t len);
+/** Compare the memory with what the blocks want, and mix the values of the results into *digest. @return 0 if
+ * equal; else `text` says where it differs. */
+int area_check(struct area *area, int op, uint64_t call, uint64_t *digest, char *text, size_t len);
 void area_type_free(struct area *area);
 void area_free(struct area *area);
 
@@ -227,6 +239,8 @@ struct run {
     struct op ops[MAX_OPS];
     struct due due[MAX_DUE];
     char *text; /* what runs now */
+    /* What MPI gave this rank: a sum over results, so that their order, which time decides, has no part in it. */
+    uint64_t digest;
 };
 enum { RUN_TEXT = 240 };
 
@@ -235,6 +249,8 @@ void run_program(struct run *run, uint64_t seed, MPI_Comm world, MPI_Comm self);
 /** Report a failure of the statement that runs, or of `op` if it is not NULL. */
 void run_failed(struct run *run, const struct op *op, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
+/** Add what MPI gave for `what` to the digest. */
+void run_saw(struct run *run, uint64_t what, uint64_t value);
 /** End the program if MPI gave an error. */
 void run_must(struct run *run, int code, const char *call);
 #define MUST(run, call) run_must((run), (call), #call)

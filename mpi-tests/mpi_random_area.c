@@ -255,7 +255,7 @@ static void expected(const struct area *area, const struct block *block, int op,
     }
 }
 
-int area_check(struct area *area, int op, uint64_t call, char *text, size_t len)
+int area_check(struct area *area, int op, uint64_t call, uint64_t *digest, char *text, size_t len)
 {
     size_t size = (size_t)area->basic->extent;
     for (int b = 0; b < area->nblocks; b++) {
@@ -264,6 +264,7 @@ int area_check(struct area *area, int op, uint64_t call, char *text, size_t len)
             unsigned char *got = element_at(area, block, e), want[64] = { 0 };
             if (block->want != W_ANY) {
                 expected(area, block, op, call, e, want);
+                *digest = test_hash(*digest, (uint64_t)e, value_digest(area->basic, got));
                 if (!value_same(area->basic, got, want)) {
                     char g[96], w[96];
                     value_text(area->basic, got, g, sizeof(g));

@@ -352,14 +352,19 @@ void call_free(struct op *op)
 
 /* ---- the call ---- */
 
+#ifdef RANDOM_INIT
+#define INIT(Big, ...) op->form == F_PERSISTENT ? RANDOM_INIT(Big)(__VA_ARGS__, MPI_INFO_NULL, request):
+#define BARRIER_INIT INIT(Barrier, op->comm)
+#else
+#define INIT(Big, ...)
+#define BARRIER_INIT
+#endif
 #if RANDOM_MPI4
-#define INIT(Big, ...) op->form == F_PERSISTENT ? MPI_##Big##_init(__VA_ARGS__, MPI_INFO_NULL, request):
 #define LARGE(Big, small, ...)                                                 \
     op->form == F_LARGE               ? MPI_##Big##_c(__VA_ARGS__)             \
     : op->form == F_LARGE_NONBLOCKING ? MPI_I##small##_c(__VA_ARGS__, request) \
                                       :
 #else
-#define INIT(Big, ...)
 #define LARGE(Big, small, ...)
 #endif
 #define CALL_V(Big, small, ...)                                     \
@@ -378,9 +383,10 @@ struct arguments {
     const int *scounts, *splaces, *rcounts, *rplaces;
 };
 
+/* Open MPI 4.1 refuses a persistent call with two NULLs, also if there is no data. */
 static void *buffer(const struct op *op, const struct area *area, int in_use)
 {
-    if (!in_use || (op->junk && op->count == 0)) {
+    if (!in_use || (op->junk && op->count == 0 && op->form != F_PERSISTENT)) {
         return NULL;
     }
     return area_buffer(area);
@@ -481,12 +487,6 @@ static int issue_data(struct op *op, const struct arguments *a, MPI_Request *req
                       a->rtype, comm);
     }
 }
-
-#if RANDOM_MPI4
-#define BARRIER_INIT op->form == F_PERSISTENT ? MPI_Barrier_init(op->comm, MPI_INFO_NULL, request):
-#else
-#define BARRIER_INIT
-#endif
 
 int call_issue(struct op *op)
 {

@@ -136,6 +136,7 @@ static void check_new(struct run *run, struct comm *c)
     }
     MPI_Comm_size(c->handle, &n);
     MPI_Comm_rank(c->handle, &rank);
+    run_saw(run, (uint64_t)c->id, (uint64_t)n << 32 | (uint64_t)(unsigned)rank);
     if (n != c->n || rank != c->rank) {
         run_failed(run, NULL, "rank %d of %d, not %d of %d", rank, n, c->rank, c->n);
     }
@@ -267,6 +268,7 @@ static void inter_calls(struct run *run, const struct comm *c, MPI_Comm inter, i
             sum += 1000 * round + r + 1;
         }
         MUST(run, MPI_Allreduce(&in, &out, 1, MPI_INT, MPI_SUM, inter));
+        run_saw(run, (uint64_t)(run->statement * 100 + round), (uint64_t)out);
         if (out != sum) {
             run_failed(run, NULL, "allreduce between groups gave %d, not %d", out, sum);
         }
@@ -391,6 +393,7 @@ void statement_wrong(struct run *run)
     memset(&handled, 0, sizeof(handled));
     code = wrong_call(kind, c);
     MPI_Error_class(code, &class);
+    run_saw(run, (uint64_t)run->statement, (uint64_t) class);
     if (class != wrongs[kind].class && !(kind == W_TYPE && class == MPI_ERR_OP)) {
         run_failed(run, NULL, "error class %d, not %d", class, wrongs[kind].class);
     }

@@ -437,3 +437,16 @@ void value_text(const struct basic *basic, const void *element, char *text, size
         snprintf(text, len, "%lld", (long long)n.i);
     }
 }
+
+uint64_t value_digest(const struct basic *basic, const void *element)
+{
+    struct number n = decode(basic, element);
+    double re = (double)n.re + 0.0, im = (double)n.im + 0.0; /* no sign of zero */
+    uint64_t bits[2];
+    if (!is_real(basic)) {
+        return test_hash(n.i, n.j, 0);
+    }
+    memcpy(&bits[0], &re, sizeof(re));
+    memcpy(&bits[1], &im, sizeof(im));
+    return test_hash(bits[0], bits[1], n.j);
+}

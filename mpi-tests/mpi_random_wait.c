@@ -20,12 +20,14 @@ struct bunch {
 void run_completed(struct run *run, struct op *op)
 {
     char text[300];
-    if (op->has_send && area_check(&op->send, op->oper, op->call, text, sizeof(text))) {
+    uint64_t digest = (uint64_t)op->coll;
+    if (op->has_send && area_check(&op->send, op->oper, op->call, &digest, text, sizeof(text))) {
         run_failed(run, op, "send buffer: %s", text);
     }
-    if (op->has_recv && area_check(&op->recv, op->oper, op->call, text, sizeof(text))) {
+    if (op->has_recv && area_check(&op->recv, op->oper, op->call, &digest, text, sizeof(text))) {
         run_failed(run, op, "receive buffer: %s", text);
     }
+    run_saw(run, op->call, digest);
     op->active = 0;
     if (!op->persistent) {
         call_free(op);

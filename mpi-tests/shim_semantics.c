@@ -3,16 +3,21 @@
  * after what users of similar layers report. With RONDO_MPI_REPORT=FILE it also checks that Rondo carried
  * calls.
  *
- *   shim_semantics [threads]     threads: with MPI_THREAD_MULTIPLE, collectives of several threads
+ *   shim_semantics [threads | death]
+ *
+ * threads: with MPI_THREAD_MULTIPLE, collectives of several threads. death: the last rank kills itself while
+ * the others wait for it in a collective; they must end with an error.
  */
 #include <mpi.h>
 #if defined OPEN_MPI && OMPI_MAJOR_VERSION < 5
 #include <mpi-ext.h>
 #endif
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static int rank, nranks, failures;
 static const char *what;
@@ -628,6 +633,20 @@ static void threads_use_different_communicators(void)
     }
 }
 
+/* ---- a death ---- */
+
+static void a_killed_rank_ends_the_job(void)
+{
+    int one = 1, sum;
+    for (int i = 0; i < 100; i++) {
+        if (i == 50 && rank == nranks - 1) {
+            kill(getpid(), SIGKILL);
+        }
+        MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    }
+    check(0, "collectives go on without a rank");
+}
+
 /* ---- the report ---- */
 
 static int report_says_taken(const char *file)
@@ -684,7 +703,8 @@ int main(int argc, char **argv)
         CASE(threads_use_different_communicators),
     };
     const char *report = getenv("RONDO_MPI_REPORT");
-    int level, all = 0, n = (int)(sizeof cases / sizeof *cases), threads = argc > 1;
+    int level, all = 0, n = (int)(sizeof cases / sizeof *cases);
+    int threads = argc > 1 && strcmp(argv[1], "threads") == 0, death = argc > 1 && !threads;
     MPI_Init_thread(&argc, &argv, threads ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, &level);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &nranks);
@@ -694,6 +714,10 @@ int main(int argc, char **argv)
         return 77;
     }
     warm(MPI_COMM_WORLD);
+    if (death) {
+        what = "a_killed_rank_ends_the_job";
+        a_killed_rank_ends_the_job();
+    }
     for (int i = 0; i < n - !threads; i++) {
         what = cases[i].name;
         if (report != NULL || !cases[i].only_rondo) {
