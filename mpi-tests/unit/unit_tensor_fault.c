@@ -88,7 +88,7 @@ static void publishers_errors(struct fake_rank *r)
                    "says: gradient is NaN?");
         FAKE_ERROR(r, rondo_tensor_recv(store, "bad", 0, 7, &t, NULL), RONDO_SYSTEM_ERROR,
                    "the table is on fire");
-        FAKE_CHECK(r, fake_has(rondo_last_error(NULL), "did not get tensor \"bad\": rank 0"), "%s",
+        FAKE_CHECK(r, fake_has(rondo_last_error(NULL), "did not get tensor \"bad\" of rank 0: rank 0"), "%s",
                    rondo_last_error(NULL));
         FAKE_ERROR(r, rondo_tensor_recv(store, "nosy", 0, 7, &t, NULL), RONDO_INVALID_USAGE,
                    "rondo_tensor_alloc");
@@ -241,6 +241,60 @@ static void cancels(struct fake_rank *r)
 
 BOTH_WIRES(a_cancelled_request_ends_and_the_rest_goes_on, 2, cancels)
 
+/* Rank 1 has no thread: it gives a pull up when the content is on its way, and finds it when it looks again. */
+static void late_content(struct fake_rank *r)
+{
+    rondo_tensor_config config = RONDO_TENSOR_CONFIG_INIT;
+    rondo_tensor_store *store;
+    rondo_tensor_request *request;
+    static uint8_t data[70000], got[70000];
+    static int sent;
+    config.thread = r->rank == 0;
+    if (r->rank == 0) {
+        __atomic_store_n(&sent, 0, __ATOMIC_RELEASE);
+        pattern(data, sizeof(data), 5);
+    }
+    FAKE_OK(r, rondo_tensor_store_create(r->comm, &config, &store));
+    rondo_tensor t = tensor_of(r->rank == 0 ? data : got, sizeof(data));
+    if (r->rank == 0) {
+        FAKE_OK(r, rondo_tensor_publish(store, "w", 1, &t, 1, &request));
+        FAKE_OK(r, rondo_tensor_wait(request, PATIENCE_MS));
+        FAKE_OK(r, rondo_tensor_publish(store, "w", 2, &t, 1, &request));
+        UNTIL(r, store, now.contents == 2);
+        __atomic_store_n(&sent, 1, __ATOMIC_RELEASE);
+        FAKE_OK(r, rondo_tensor_wait(request, PATIENCE_MS)); /* by the third content */
+        FAKE_CHECK(r, stats_of(store).contents == 3);
+    } else {
+        FAKE_OK(r, rondo_tensor_recv(store, "w", 0, 1, &t, NULL));
+        memset(got, 0, sizeof(got));
+        FAKE_OK(r, rondo_tensor_pull(store, "w", 0, 2, NULL, &t, &request));
+        for (int done = 0, queued = 1; queued;) { /* until the request has gone out, and not longer */
+            pthread_mutex_lock(&store->core->lock);
+            queued = store->core->conn_of[0]->queue_end > 0;
+            pthread_mutex_unlock(&store->core->lock);
+            if (queued) FAKE_OK(r, rondo_tensor_test(request, &done));
+            FAKE_CHECK(r, !done);
+        }
+        while (!__atomic_load_n(&sent, __ATOMIC_ACQUIRE)) sched_yield();
+        FAKE_OK(r, rondo_tensor_cancel(request));
+        FAKE_ERROR(r, rondo_tensor_wait(request, PATIENCE_MS), RONDO_INVALID_USAGE, "was cancelled");
+        int dropped = 0;
+        while (!dropped) { /* a pull of what does not come makes progress */
+            rondo_tensor none = RONDO_TENSOR_INIT;
+            FAKE_OK(r, rondo_tensor_pull(store, "never", 0, 9, NULL, &none, &request));
+            FAKE_ERROR(r, rondo_tensor_wait(request, 20), RONDO_TIMEOUT, "never");
+            dropped = stats_of(store).dropped == 1;
+        }
+        FAKE_CHECK(r, got[0] == 0 && memcmp(got, got + 1, sizeof(got) - 1) == 0,
+                   "it was written all the same");
+        FAKE_OK(r, rondo_tensor_recv(store, "w", 0, 2, &t, NULL));
+        FAKE_CHECK(r, has_pattern(got, sizeof(got), 0, 5));
+    }
+    FAKE_OK(r, rondo_tensor_store_destroy(store));
+}
+
+BOTH_WIRES(a_content_that_comes_too_late_is_dropped_and_not_counted, 2, late_content)
+
 /* ---- arguments ---- */
 
 static void misuse(struct fake_rank *r)
@@ -354,6 +408,54 @@ static void a_lost_acknowledgement_ends_at_the_deadline(void **state)
         fake_ranks(2, lost_ack, NULL);
         use_fault(NULL);
     }
+}
+
+/* Pulls go well until the device fails, if it does; then they are errors that name the other rank. */
+static void bad_device(struct fake_rank *r)
+{
+    int fails = *(int *)r->arg, bad = 0;
+    rondo_tensor_store *store;
+    static uint8_t data[2][60000];
+    FAKE_OK(r, rondo_tensor_store_create(r->comm, NULL, &store));
+    rondo_tensor own = tensor_of(data[r->rank], sizeof(data[0]));
+    pattern(own.data, own.bytes, (uint64_t)r->rank);
+    FAKE_OK(r, rondo_tensor_publish(store, "w", 0, &own, RONDO_TENSOR_UNTIL_RETIRED, NULL));
+    for (int i = 0; i < 40 && !bad; i++) {
+        rondo_tensor t = RONDO_TENSOR_INIT;
+        rondo_status status = rondo_tensor_recv(store, "w", 1 - r->rank, 0, &t, NULL);
+        bad = status != RONDO_SUCCESS;
+        if (bad) {
+            FAKE_CHECK(r, fails && (status == RONDO_REMOTE_ERROR || status == RONDO_SYSTEM_ERROR));
+            FAKE_CHECK(r, fake_has(rondo_last_error(NULL), "did not get tensor \"w\" of rank"), "%s",
+                       rondo_last_error(NULL));
+            continue;
+        }
+        FAKE_CHECK(r, has_pattern(t.data, sizeof(data[0]), 0, (uint64_t)(1 - r->rank)));
+        FAKE_OK(r, rondo_tensor_free(store, t.data));
+    }
+    FAKE_CHECK(r, bad == fails, "%d errors", bad);
+    FAKE_OK(r, rondo_tensor_store_destroy(store));
+}
+
+static void a_device_that_is_slow_is_waited_for_and_one_that_fails_is_an_error(void **state)
+{
+    static const struct {
+        const char *fault;
+        int fails;
+    } devices[] = { { "seed=7,late=3,again=2,connect=5", 0 },
+                    { "seed=3,delay=200us", 0 },
+                    { "die=30", 1 },
+                    { "fail=connect:3", 1 },
+                    { "fail=isend:25:remote", 1 },
+                    { "fail=irecv:25", 1 },
+                    { "fail=test:900:remote", 1 } };
+    (void)state;
+    use_transport("net");
+    for (size_t i = 0; i < RONDO_COUNTOF(devices); i++) {
+        set_param("RONDO_NET_FAULT", devices[i].fault);
+        fake_ranks(2, bad_device, (void *)&devices[i].fails);
+    }
+    set_param("RONDO_NET_FAULT", NULL);
 }
 
 /* Rank 1 sends rank 0 what no rank sends. Rank 0 ends their connection; rank 2 goes on with both. */
@@ -490,9 +592,11 @@ int main(void)
         cmocka_unit_test(a_pull_that_waits_ends_when_its_step_is_retired),
         cmocka_unit_test(an_epoch_separates_equal_steps),
         cmocka_unit_test(a_cancelled_request_ends_and_the_rest_goes_on),
+        cmocka_unit_test(a_content_that_comes_too_late_is_dropped_and_not_counted),
         cmocka_unit_test(bad_arguments_are_errors_that_say_why),
         cmocka_unit_test(a_changed_content_is_noticed_in_checksum_mode),
         cmocka_unit_test(a_lost_acknowledgement_ends_at_the_deadline),
+        cmocka_unit_test(a_device_that_is_slow_is_waited_for_and_one_that_fails_is_an_error),
         cmocka_unit_test(a_hostile_peer_loses_its_connection_and_nobody_elses),
         cmocka_unit_test(a_store_outlives_its_communicator_as_errors),
         cmocka_unit_test(an_abort_ends_pulls_on_all_ranks),

@@ -357,9 +357,10 @@ void rondo_tensor_content_of(const struct rondo_tensor_response *response,
     }
 }
 
-void rondo_tensor_sent(struct rondo_tensor_response *response)
+void rondo_tensor_sent(struct rondo_tensor_response *response, int dropped)
 {
     struct rondo_tensor_pub *pub = response->pub;
+    response->cancelled |= dropped;
     if (response->conn->wire->delivers || response->cancelled || response->delivered ||
         !wants_delivery(response)) {
         response_end(response, !response->cancelled);

@@ -16,10 +16,12 @@
 #include "base/param.h"
 #include "net/netdev.h"
 
+enum letter_kind { LETTER_HELLO, LETTER_RECORD, LETTER_END };
+
 struct letter {
     uint32_t magic, version;
-    uint32_t is_record, netdevs, message_bytes, reserved;
-    uint8_t record[RONDO_TENSOR_RECORD];
+    uint32_t kind, netdevs, message_bytes, reserved;
+    uint8_t record[RONDO_TENSOR_RECORD]; /* of an end: why, as a sentence */
 };
 _Static_assert(sizeof(struct letter) <= RONDO_MSG_BYTES, "a letter fits a control message");
 
@@ -80,27 +82,47 @@ rondo_status rondo_tensor_conn_get(struct rondo_tensor_core *core, int peer,
 
 /* ---- connecting ---- */
 
-static rondo_status send_letter(struct rondo_tensor_conn *conn, int is_record)
+static rondo_status send_letter(struct rondo_tensor_conn *conn, enum letter_kind kind)
 {
     struct rondo_tensor_core *core = conn->core;
     struct letter letter = { .magic = RONDO_TENSOR_WIRE_MAGIC,
                              .version = RONDO_TENSOR_WIRE_VERSION,
-                             .is_record = (uint32_t)is_record,
+                             .kind = kind,
                              .netdevs = core->netdevs,
                              .message_bytes = (uint32_t)core->message_bytes };
-    if (is_record) {
+    if (kind == LETTER_RECORD) {
         memcpy(letter.record, conn->record, sizeof(letter.record));
+    } else if (kind == LETTER_END) {
+        snprintf((char *)letter.record, sizeof(letter.record), "%s", conn->failure_text);
     }
     return rondo_control_send(core->ctx->wiring.control, conn->peer, core->tag, &letter, sizeof(letter));
+}
+
+/* The other end has ended the connection. @return its error */
+static rondo_status take_end(struct rondo_tensor_conn *conn, const struct letter *letter)
+{
+    char who[96], text[RONDO_TENSOR_RECORD];
+    size_t n = strnlen((const char *)letter->record, sizeof(text) - 1);
+    for (size_t i = 0; i < n; i++) {
+        text[i] = letter->record[i] < ' ' || letter->record[i] == 127 ? '?' : (char)letter->record[i];
+    }
+    text[n] = '\0';
+    conn->end_came = 1;
+    return rondo_fail_quiet(RONDO_REMOTE_ERROR, "%s has ended the connection for tensors: %s",
+                            rondo_tensor_who(conn->core, conn->peer, who), text);
 }
 
 static rondo_status take_letter(struct rondo_tensor_conn *conn, const struct letter *letter, size_t bytes)
 {
     char who[96];
     const struct rondo_tensor_core *core = conn->core;
-    if (bytes != sizeof(*letter) || letter->magic != RONDO_TENSOR_WIRE_MAGIC ||
-        letter->version != RONDO_TENSOR_WIRE_VERSION || letter->message_bytes != core->message_bytes ||
-        (letter->is_record ? conn->record_came || !conn->hello_came : conn->hello_came)) {
+    int ours = bytes == sizeof(*letter) && letter->magic == RONDO_TENSOR_WIRE_MAGIC &&
+               letter->version == RONDO_TENSOR_WIRE_VERSION;
+    if (ours && letter->kind == LETTER_END) {
+        return take_end(conn, letter);
+    }
+    if (!ours || letter->message_bytes != core->message_bytes || letter->kind > LETTER_END ||
+        (letter->kind == LETTER_RECORD ? conn->record_came || !conn->hello_came : conn->hello_came)) {
         return rondo_fail(
             RONDO_REMOTE_ERROR,
             "rank %d on %s cannot connect to %s for tensors: it sent %zu bytes, version %u, message "
@@ -108,7 +130,7 @@ static rondo_status take_letter(struct rondo_tensor_conn *conn, const struct let
             core->rank, rondo_log_host(), rondo_tensor_who(core, conn->peer, who), bytes, letter->version,
             letter->message_bytes, sizeof(*letter), RONDO_TENSOR_WIRE_VERSION, core->message_bytes);
     }
-    if (letter->is_record) {
+    if (letter->kind == LETTER_RECORD) {
         memcpy(conn->their_record, letter->record, sizeof(conn->their_record));
         conn->record_came = 1;
     } else {
@@ -172,7 +194,7 @@ static rondo_status choose_wire(struct rondo_tensor_conn *conn)
 static rondo_status connect_step(struct rondo_tensor_conn *conn)
 {
     if (!conn->hello_sent) {
-        RONDO_TRY(send_letter(conn, 0));
+        RONDO_TRY(send_letter(conn, LETTER_HELLO));
         conn->hello_sent = 1;
     }
     if (!conn->hello_came) {
@@ -185,7 +207,7 @@ static rondo_status connect_step(struct rondo_tensor_conn *conn)
         conn->state = RONDO_TENSOR_CONN_RECORD;
     }
     if (!conn->record_sent) {
-        RONDO_TRY(send_letter(conn, 1));
+        RONDO_TRY(send_letter(conn, LETTER_RECORD));
         conn->record_sent = 1;
     }
     if (!conn->record_came) {
@@ -215,6 +237,9 @@ void rondo_tensor_conn_break(struct rondo_tensor_conn *conn, rondo_status status
     rondo_tensor_conn_doom(conn, status);
     status = conn->failure;
     conn->state = RONDO_TENSOR_CONN_BROKEN;
+    if (core->failure == RONDO_SUCCESS && !conn->end_came && conn->peer != core->rank) {
+        (void)send_letter(conn, LETTER_END); /* the other end may still wait for this one to connect */
+    }
     RONDO_INFO(RONDO_SUBSYS_NET, "rank %d: the connection for tensors with rank %d ended: %s", core->rank,
                conn->peer, conn->failure_text);
     /* A thread that copies without the lock closes the wire when it is back. */

@@ -102,13 +102,16 @@ static void pull_end(struct rondo_tensor_pull *pull, rondo_status status, const 
 
 void rondo_tensor_pull_fail(struct rondo_tensor_pull *pull, rondo_status status, const char *text)
 {
-    char sentence[RONDO_ERROR_TEXT];
+    char sentence[RONDO_ERROR_TEXT], whose[32] = "";
     const struct rondo_tensor_core *core = pull->request->core;
     if (pull->state == RONDO_TENSOR_PULL_DONE) {
         return;
     }
-    snprintf(sentence, sizeof(sentence), "rank %d on %s did not get tensor \"%.100s\": %s", core->rank,
-             rondo_log_host(), pull->key, text);
+    if (pull->peer >= 0) {
+        snprintf(whose, sizeof(whose), " of rank %d", pull->peer);
+    }
+    snprintf(sentence, sizeof(sentence), "rank %d on %s did not get tensor \"%.100s\"%s: %s", core->rank,
+             rondo_log_host(), pull->key, whose, text);
     pull_end(pull, status, sentence);
 }
 
@@ -474,31 +477,32 @@ static void tell_delivered(struct rondo_tensor_conn *conn, const struct rondo_te
     }
 }
 
-void rondo_tensor_landed(struct rondo_tensor_conn *conn, const struct rondo_tensor_content *content,
-                         rondo_status status)
+int rondo_tensor_landed(struct rondo_tensor_conn *conn, const struct rondo_tensor_content *content,
+                        rondo_status status)
 {
     struct rondo_tensor_core *core = conn->core;
     struct rondo_tensor_pull *pull = pull_find(core, content->index);
     if (pull == NULL || pull->state != RONDO_TENSOR_PULL_PLACING) {
-        return; /* the connection broke while it was copied */
+        return 0; /* the connection broke while it was copied */
     }
     if (pull->given_up) {
         core->stats.dropped++;
         say_cancel(pull);
         pull_end(pull, pull->request->status, pull->request->text);
-        return;
+        return 0;
     }
     status = status == RONDO_SUCCESS ? check(pull, content) : status;
     status = status == RONDO_SUCCESS ? give_result(pull, content->step) : status;
     if (status != RONDO_SUCCESS) {
         say_cancel(pull); /* it was not delivered */
         pull_fail_with_error(pull, status);
-        return;
+        return 0;
     }
     core->stats.pulled++;
     core->stats.pulled_bytes += content->bytes;
     tell_delivered(conn, content);
     pull_end(pull, RONDO_SUCCESS, "");
+    return 1;
 }
 
 /* ---- the end of a connection, or of the store ---- */

@@ -169,7 +169,7 @@ struct rondo_tensor_conn {
     struct rondo_tensor_core *core;
     int peer;
     enum rondo_tensor_conn_state state;
-    int hello_sent, hello_came, record_made, record_sent, record_came;
+    int hello_sent, hello_came, record_made, record_sent, record_came, end_came;
     uint32_t netdevs; /* the other end's */
     const struct rondo_tensor_wire *wire;
     void *link; /* the wire's */

@@ -59,8 +59,8 @@ rondo_status rondo_tensor_message_came(struct rondo_tensor_conn *conn, const uin
 rondo_status rondo_tensor_ack_came(struct rondo_tensor_conn *conn);
 /** This end's message buffer may be filled again. */
 void rondo_tensor_written(struct rondo_tensor_conn *conn);
-/** The wire is done with a response's data. May free it. */
-void rondo_tensor_sent(struct rondo_tensor_response *response);
+/** The wire is done with a response's data. May free it. dropped: it is known that no pull has got it. */
+void rondo_tensor_sent(struct rondo_tensor_response *response, int dropped);
 /**
  * A content comes: where does it go?
  * @param place  out: bytes of room until rondo_tensor_landed; NULL: nobody wants it, drop it. The lock may be
@@ -69,9 +69,10 @@ void rondo_tensor_sent(struct rondo_tensor_response *response);
  */
 rondo_status rondo_tensor_place(struct rondo_tensor_conn *conn, const struct rondo_tensor_content *content,
                                 void **place);
-/** It has landed at its place, or was lost (status, and this thread's sentence). Not for a place of NULL. */
-void rondo_tensor_landed(struct rondo_tensor_conn *conn, const struct rondo_tensor_content *content,
-                         rondo_status status);
+/** It has landed at its place, or was lost (status, and this thread's sentence). Not for a place of NULL.
+ * @return 1: a pull has it; 0: the pull had been given up, or failed. */
+int rondo_tensor_landed(struct rondo_tensor_conn *conn, const struct rondo_tensor_content *content,
+                        rondo_status status);
 /** Copy a response's data to the heap, where ranks of the node can read it. */
 rondo_status rondo_tensor_stage(struct rondo_tensor_response *response);
 /** What to write with the content of a response. */

@@ -277,7 +277,7 @@ static rondo_status frames_out_progress(struct rondo_tensor_conn *conn, int *mov
             frame->response = NULL;
             *moved = 1;
             if (response != NULL) {
-                rondo_tensor_sent(response);
+                rondo_tensor_sent(response, 0);
             }
         }
     }
@@ -312,7 +312,7 @@ static rondo_status content_came(struct rondo_tensor_conn *conn, const struct ro
             memcpy(place, data, bytes);
         }
         conn->core->stats.staged_bytes += bytes;
-        rondo_tensor_landed(conn, content, RONDO_SUCCESS);
+        (void)rondo_tensor_landed(conn, content, RONDO_SUCCESS);
     }
     return RONDO_SUCCESS;
 }
@@ -342,10 +342,10 @@ static rondo_status frame_came(struct rondo_tensor_conn *conn, const uint8_t *da
     return content_came(conn, &content, data, rest);
 }
 
-static rondo_status frames_in_progress(struct rondo_tensor_conn *conn, int *moved)
+/* In the order in which they will be filled: a device that has no room for one gets no later one. */
+static rondo_status frames_post(struct rondo_tensor_net *net)
 {
-    struct rondo_tensor_net *net = conn->link;
-    for (uint32_t i = 0; i < RONDO_TENSOR_FRAMES_IN; i++) { /* in order; posted again in order */
+    for (uint32_t i = 0; i < RONDO_TENSOR_FRAMES_IN; i++) {
         uint32_t at = (net->received + i) % RONDO_TENSOR_FRAMES_IN;
         if (net->posted[at] == NULL) {
             RONDO_TRY(post_frame(net, at));
@@ -354,6 +354,13 @@ static rondo_status frames_in_progress(struct rondo_tensor_conn *conn, int *move
             }
         }
     }
+    return RONDO_SUCCESS;
+}
+
+static rondo_status frames_in_progress(struct rondo_tensor_conn *conn, int *moved)
+{
+    struct rondo_tensor_net *net = conn->link;
+    RONDO_TRY(frames_post(net));
     for (;;) {
         uint32_t at = net->received % RONDO_TENSOR_FRAMES_IN;
         size_t bytes = 0;
@@ -369,7 +376,7 @@ static rondo_status frames_in_progress(struct rondo_tensor_conn *conn, int *move
         net->received++;
         *moved = 1;
         RONDO_TRY(frame_came(conn, net->in + at * net->frame_bytes, bytes));
-        RONDO_TRY(post_frame(net, at));
+        RONDO_TRY(frames_post(net));
     }
 }
 

@@ -166,9 +166,9 @@ static void move_end(struct rondo_tensor_conn *conn, struct rondo_tensor_moves *
     moves->first = move->next;
     move_unregister(conn, moves, move);
     if (moves->is_send) {
-        rondo_tensor_sent(move->response);
+        rondo_tensor_sent(move->response, 0);
     } else if (move->data != NULL) {
-        rondo_tensor_landed(conn, &move->content, RONDO_SUCCESS);
+        (void)rondo_tensor_landed(conn, &move->content, RONDO_SUCCESS);
     }
     rondo_free(move);
 }

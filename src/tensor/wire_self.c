@@ -57,15 +57,16 @@ static rondo_status deliver(struct rondo_tensor_conn *conn, struct rondo_tensor_
 {
     struct rondo_tensor_content content;
     void *place;
+    int landed = 0;
     rondo_tensor_content_of(response, &content);
     RONDO_TRY(rondo_tensor_place(conn, &content, &place));
     if (place != NULL) {
         if (content.bytes > 0) {
             memcpy(place, response->data, content.bytes);
         }
-        rondo_tensor_landed(conn, &content, RONDO_SUCCESS);
+        landed = rondo_tensor_landed(conn, &content, RONDO_SUCCESS);
     }
-    rondo_tensor_sent(response);
+    rondo_tensor_sent(response, !landed);
     return RONDO_SUCCESS;
 }
 

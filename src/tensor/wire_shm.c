@@ -5,7 +5,8 @@
  * heap segment that it has mapped, memory of its own process if the ranks are threads, or has the kernel copy
  * (process_vm_readv); where the kernel may not, the publisher copies the content to its heap first.
  *
- * A content has landed, and its data is free again, when the receiver's head has passed its entry.
+ * A content has landed, or was dropped, and its data is free again, when the receiver's head has passed its
+ * entry; the receiver has then noted in the entry what became of it.
  */
 #include <errno.h>
 #include <string.h>
@@ -30,7 +31,8 @@ enum {
 };
 
 struct entry {
-    uint32_t imm, epoch, flags, reserved;
+    uint32_t imm, epoch, flags;
+    uint32_t dropped; /* set by the receiver: no pull has got it */
     uint64_t bytes, step, checksum, address, segment;
 } RONDO_ALIGNED(64);
 _Static_assert(sizeof(struct entry) == 64, "an entry is a line");
@@ -278,6 +280,7 @@ struct batch {
     int n;
     size_t bytes; /* of all */
     struct rondo_tensor_content content[BATCH];
+    struct entry *entry[BATCH]; /* in the ring */
     void *place[BATCH];
     const uint8_t *from[BATCH]; /* here; NULL: the kernel copies */
     struct iovec local[BATCH], remote[BATCH];
@@ -332,7 +335,8 @@ static const uint8_t *source_of(struct link *link, const struct entry *entry)
                : NULL;
 }
 
-static rondo_status batch_add(struct rondo_tensor_conn *conn, struct batch *batch, const struct entry *entry)
+static rondo_status batch_add(struct rondo_tensor_conn *conn, struct batch *batch, const struct entry *entry,
+                              struct entry *in_ring)
 {
     struct link *link = conn->link;
     int i = batch->n;
@@ -344,6 +348,7 @@ static rondo_status batch_add(struct rondo_tensor_conn *conn, struct batch *batc
                                                        .checksum = entry->checksum };
     RONDO_TRY(rondo_tensor_place(conn, &batch->content[i], &batch->place[i]));
     batch->n++;
+    batch->entry[i] = in_ring;
     batch->status[i] = RONDO_SUCCESS;
     batch->from[i] = NULL;
     batch->local[i].iov_len = batch->remote[i].iov_len = 0;
@@ -412,9 +417,9 @@ static rondo_status batch_move(struct rondo_tensor_conn *conn, struct batch *bat
         batch_copy(link, batch);
     }
     for (int i = 0; i < batch->n; i++) {
-        if (batch->place[i] != NULL) {
-            rondo_tensor_landed(conn, &batch->content[i], batch->status[i]);
-        }
+        int landed = batch->place[i] != NULL &&
+                     rondo_tensor_landed(conn, &batch->content[i], batch->status[i]);
+        batch->entry[i]->dropped = !landed; /* published by the head */
         tells |= batch->content[i].flags & RONDO_TENSOR_CONTENT_TELL;
     }
     __atomic_store_n(&link->in->head, link->taken, __ATOMIC_SEQ_CST);
@@ -444,7 +449,7 @@ static rondo_status take_entry(struct rondo_tensor_conn *conn, struct batch *bat
 {
     struct link *link = conn->link;
     if (entry->imm <= RONDO_TENSOR_LAST_INDEX) {
-        return batch_add(conn, batch, entry);
+        return batch_add(conn, batch, entry, &link->in->ring[(link->taken - 1) % RING]);
     }
     RONDO_TRY(batch_move(conn, batch)); /* in order */
     if (conn->closing) {
@@ -473,7 +478,7 @@ static rondo_status complete(struct rondo_tensor_conn *conn, int *moved)
         link->sending[link->completed % RING] = NULL;
         *moved = 1;
         if (response != NULL) {
-            rondo_tensor_sent(response);
+            rondo_tensor_sent(response, link->out->ring[link->completed % RING].dropped != 0);
         }
     }
     return RONDO_SUCCESS;
