@@ -131,6 +131,7 @@ typedef struct rondo_tensor_stats {
     uint64_t arenas;               /**< pieces of memory that rondo_tensor_alloc holds */
     uint64_t registrations;        /**< of memory with network devices */
     uint64_t connections;
+    uint64_t arenas_made; /**< pieces of memory that rondo_tensor_alloc has taken from the system so far */
 } rondo_tensor_stats;
 
 /* ---- stores ---- */

@@ -330,6 +330,7 @@ rondo_status rondo_tensor_store_stats(rondo_tensor_store *store, rondo_tensor_st
     size_t size = rondo_min_size(stats->size, sizeof(*stats));
     rondo_tensor_stats all = core->stats;
     all.arenas = core->arenas.n;
+    all.arenas_made = core->arenas.made;
     all.size = size;
     memcpy(stats, &all, size);
     return leave(core, RONDO_SUCCESS);

@@ -43,6 +43,7 @@ static rondo_status arena_new(struct rondo_tensor_arenas *arenas, size_t bytes,
     arena->next = arenas->first;
     arenas->first = arena;
     arenas->n++;
+    arenas->made++;
     *arena_out = arena;
     return RONDO_SUCCESS;
 fail:

@@ -14,6 +14,7 @@ struct rondo_tensor_arenas { /* zeroed, except for `least` */
     struct rondo_tensor_arena *first;
     size_t least;                 /* bytes of an arena */
     uint64_t n;                   /* arenas held */
+    uint64_t made;                /* arenas so far */
     struct rondo_tensor_map used; /* blocks, by address */
 };
 
