@@ -260,16 +260,27 @@ static rondo_status reserve_failed(const struct rondo_shm *shm, size_t bytes)
                       (double)bytes / MIB, rondo_log_host(), room.limit, less(shm, text));
 }
 
+static void punch(const struct rondo_shm *shm, size_t begin, size_t end)
+{
+    if (end > begin) {
+        (void)fallocate(shm->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                        (off_t)(shm->name.offset + begin), (off_t)(end - begin));
+    }
+}
+
 /* Give back [begin, end) but for the first and the last page, which others may use. */
 static void unreserve(const struct rondo_shm *shm, size_t begin, size_t end)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     begin = rondo_round_up(begin + 1, page);
     end = end == 0 ? 0 : (end - 1) / page * page;
-    if (end > begin) {
-        (void)fallocate(shm->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                        (off_t)(shm->name.offset + begin), (off_t)(end - begin));
-    }
+    punch(shm, begin, end);
+}
+
+void rondo_shm_give(struct rondo_shm *shm, size_t offset, size_t bytes)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    punch(shm, rondo_round_up(offset, page), (offset + bytes) / page * page);
 }
 
 /* Piece by piece: the ranks of a host reserve at the same time, and each look sees what the others took. */

@@ -46,6 +46,9 @@ rondo_status rondo_shm_create_sparse(struct rondo_shm *shm, size_t size, enum ro
  * @return RONDO_SYSTEM_ERROR naming bytes needed and left, the limit and a remedy; nothing more is reserved
  * then. */
 rondo_status rondo_shm_reserve(struct rondo_shm *shm, size_t offset, size_t bytes);
+/** As the creator: give the pages of [offset, offset + bytes) back, where they are whole. They read as zeros;
+ * reserve them before they are written again. */
+void rondo_shm_give(struct rondo_shm *shm, size_t offset, size_t bytes);
 /** Map a peer's segment after checking inode, size and owner. A failure to open is not logged
  * (rondo_fail_quiet), since the caller may have another way. @return RONDO_REMOTE_ERROR: the peer has closed
  * the part. */

@@ -118,6 +118,13 @@ static int conns_ready(struct rondo_run *run, rondo_status *status)
     return *status == RONDO_SUCCESS ? 1 : *status == RONDO_IN_PROGRESS ? 2 : -1;
 }
 
+/* RONDO_MEM_LIMIT: the slots may go until the run's next time. */
+static void conns_rest(struct rondo_run *run)
+{
+    rondo_links_rest(run->ready_ctx, (int)run->work.channel, (enum rondo_algo)run->work.algo);
+    run->ready = conns_ready;
+}
+
 static void fill_work(struct rondo_ctx *ctx, struct rondo_run *run, const struct rondo_task *t,
                       const struct rondo_choice *choice, int channel)
 {
@@ -143,6 +150,7 @@ static void fill_work(struct rondo_ctx *ctx, struct rondo_run *run, const struct
     if (!rondo_links_wired(ctx, channel, (enum rondo_algo)w->algo)) {
         run->ready = conns_ready;
         run->ready_ctx = ctx;
+        run->ended = ctx->wiring.net.limited ? conns_rest : NULL;
     }
     w->stream = is_past_caches(ctx, t);
     w->apart = (uint8_t)ctx->wiring.layout.model.apart;

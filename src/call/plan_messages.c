@@ -14,7 +14,18 @@ static int p2p_ready(struct rondo_run *run, rondo_status *status)
     struct rondo_link *link = run->ready_arg;
     struct rondo_ctx *ctx = (struct rondo_ctx *)run->ready_ctx;
     *status = link->connected ? RONDO_SUCCESS : rondo_link_connect_lazy(&ctx->wiring.net, link);
+    if (*status == RONDO_SUCCESS && ctx->wiring.net.limited) {
+        *status = rondo_link_use(&ctx->wiring.net, link);
+    }
     return *status == RONDO_SUCCESS ? 1 : *status == RONDO_IN_PROGRESS ? 0 : -1;
+}
+
+/* RONDO_MEM_LIMIT: the slots may go until the next message. */
+static void p2p_rest(struct rondo_run *run)
+{
+    struct rondo_ctx *ctx = run->ready_ctx;
+    rondo_link_rest(&ctx->wiring.net, run->ready_arg);
+    run->ready = p2p_ready;
 }
 
 rondo_status rondo_plan_self_differs(const struct rondo_ctx *ctx, const struct rondo_task *send,
@@ -100,10 +111,11 @@ rondo_status rondo_plan_add_p2p(struct rondo_plan *plan, const struct rondo_task
     rondo_seat_of(&ctx->wiring.layout, 0, (enum rondo_algo)w->algo, (enum rondo_coll)t->coll, peer, &w->seat);
     /* Another thread may be connecting it for a queued message; pairs with the release in
      * rondo_link_connect_lazy(). */
-    if (!__atomic_load_n(&p2p->link[is_send].connected, __ATOMIC_ACQUIRE)) {
+    if (ctx->wiring.net.limited || !__atomic_load_n(&p2p->link[is_send].connected, __ATOMIC_ACQUIRE)) {
         run->ready = p2p_ready;
         run->ready_arg = &p2p->link[is_send];
         run->ready_ctx = ctx;
+        run->ended = ctx->wiring.net.limited ? p2p_rest : NULL;
     }
     rondo_run_begin(run);
     return RONDO_SUCCESS;

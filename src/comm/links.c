@@ -184,15 +184,34 @@ static void note_all_wired(struct rondo_ctx *ctx)
 /* Another thread may be getting the slots for a queued plan: so do not look at the links. */
 int rondo_links_wired(const struct rondo_ctx *ctx, int channel, enum rondo_algo algo)
 {
+    int begin, end;
+    if (ctx->wiring.net.limited) {
+        ports_in(rondo_algo_seating(algo), &begin, &end);
+        return begin == end;
+    }
     return ctx->wiring.wired == NULL || (__atomic_load_n(&ctx->wiring.wired[channel], __ATOMIC_ACQUIRE) &
                                          bit_of(rondo_algo_seating(algo)));
 }
 
 rondo_status rondo_links_wire(struct rondo_ctx *ctx, int channel, enum rondo_algo algo)
 {
+    if (ctx->wiring.net.limited) {
+        return each_link(ctx, channel, rondo_algo_seating(algo), rondo_link_use);
+    }
     return rondo_links_wired(ctx, channel, algo)
                ? RONDO_SUCCESS
                : note_wired(ctx, channel, rondo_algo_seating(algo), rondo_link_wire);
+}
+
+static rondo_status rest(struct rondo_net *net, struct rondo_link *link)
+{
+    rondo_link_rest(net, link);
+    return RONDO_SUCCESS;
+}
+
+void rondo_links_rest(struct rondo_ctx *ctx, int channel, enum rondo_algo algo)
+{
+    (void)each_link(ctx, channel, rondo_algo_seating(algo), rest);
 }
 
 /* ---- connecting ---- */

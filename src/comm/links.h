@@ -22,11 +22,13 @@ rondo_status rondo_links_offer(struct rondo_ctx *ctx, struct rondo_connect *reco
 rondo_status rondo_links_connect(struct rondo_ctx *ctx,
                                  const struct rondo_connect *(*records_of)(void *arg, int peer), void *arg,
                                  int *pending);
-/** Do the conns that an algorithm uses in a channel have their slots? Any thread. */
+/** Do the conns that an algorithm uses in a channel have their slots, for good? Any thread. */
 int rondo_links_wired(const struct rondo_ctx *ctx, int channel, enum rondo_algo algo);
-/** Get these slots; all ranks of the channel call it, in the thread that moves the executor. @return
- * RONDO_IN_PROGRESS: some senders have none yet; call again. */
+/** Get these slots; all ranks of the channel call it, in the thread that moves the executor, where net.limited
+ * for each run. @return RONDO_IN_PROGRESS: some senders have none yet; call again. */
 rondo_status rondo_links_wire(struct rondo_ctx *ctx, int channel, enum rondo_algo algo);
+/** A run that had wired them has ended: where net.limited, their slots may be given back. */
+void rondo_links_rest(struct rondo_ctx *ctx, int channel, enum rondo_algo algo);
 /** Close all links: a peer sees then that this end failed. */
 void rondo_links_close(struct rondo_ctx *ctx);
 /** List the ranks that this one has, or after an error would have, links with: ascending, no duplicates.

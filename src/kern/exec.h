@@ -81,6 +81,9 @@ struct rondo_run {
      * 0: the run cannot start yet; 2: it can, call again; -1: *status is an error. NULL: nothing to do. */
     int (*ready)(struct rondo_run *run, rondo_status *status);
     void *ready_arg, *ready_ctx;
+    /* Called when the run has ended, whether or not it called ready; not when it is dropped. It may set ready
+     * again, for the run's next time. NULL: nothing to do. */
+    void (*ended)(struct rondo_run *run);
 };
 
 /* Callbacks of an executor's owner. */

@@ -640,6 +640,9 @@ static rondo_status exec_cpu_progress(struct rondo_exec *exec, int *moved)
             if (RONDO_UNLIKELY(run->prof != NULL)) {
                 rondo_profile_end(run);
             }
+            if (RONDO_UNLIKELY(run->ended != NULL)) {
+                run->ended(run);
+            }
             --*run->open;
         }
         if (lane->first == NULL) {

@@ -210,6 +210,27 @@ rondo_status rondo_link_wire(struct rondo_net *net, struct rondo_link *link)
     return RONDO_SUCCESS;
 }
 
+rondo_status rondo_link_use(struct rondo_net *net, struct rondo_link *link)
+{
+    if (link->used) {
+        return RONDO_SUCCESS;
+    }
+    RONDO_TRY(rondo_link_wire(net, link));
+    if (link->transport->use != NULL) {
+        RONDO_TRY(link->transport->use(state_of(net, link), link));
+    }
+    link->used = 1;
+    return RONDO_SUCCESS;
+}
+
+void rondo_link_rest(struct rondo_net *net, struct rondo_link *link)
+{
+    if (link->used && link->transport->rest != NULL) {
+        link->transport->rest(state_of(net, link), link);
+    }
+    link->used = 0;
+}
+
 void rondo_link_close(struct rondo_net *net, struct rondo_link *link)
 {
     if (link->transport != NULL) {

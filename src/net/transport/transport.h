@@ -65,6 +65,7 @@ struct rondo_link {
     struct rondo_conn_head *head;
     int connected;
     int unwired; /* connected, but the slots are not there yet (rondo_link_wire) */
+    int used;    /* by a run, since rondo_link_use */
     int hello;   /* enum rondo_hello_stage */
 };
 
@@ -96,6 +97,10 @@ struct rondo_transport {
     /* Get the slots of an unwired link. RONDO_IN_PROGRESS: the other end has not asked for them yet. Called
      * as connect_lazy is. NULL: connect leaves no link unwired. */
     rondo_status (*wire)(void *state, struct rondo_link *link);
+    /* Where net->limited: a run is about to use a wired link, as wire; no run uses it any more. NULL: slots
+     * stay. */
+    rondo_status (*use)(void *state, struct rondo_link *link);
+    void (*rest)(void *state, struct rondo_link *link);
     void (*disconnect)(void *state, struct rondo_link *link);
     /* Do now what lazy links need names for; see rondo_net_connect_all. */
     rondo_status (*connect_all)(void *state);
@@ -132,9 +137,11 @@ struct rondo_net {
     struct rondo_progress *progress; /* transports add their hooks */
     const char *name;                /* of the communicator */
     struct rondo_control *control;   /* exchanges records of lazy links; set before the first one */
-    int proxied;                     /* number of conns that rondo_net_progress moves; 0: no need to call
+    int limited; /* RONDO_MEM_LIMIT: every run calls rondo_link_use, and at its end rondo_link_rest; set by
+                  * rondo_net_open */
+    int proxied; /* number of conns that rondo_net_progress moves; 0: no need to call
                                       * it */
-    int busy; /* after a progress: slices posted here, or credits, are still on their way out */
+    int busy;    /* after a progress: slices posted here, or credits, are still on their way out */
     /* For GPU communicators, else NULL; arrays by local rank. The device stays open until the net is
      * closed; the caller owns gpus and p2p_modes. */
     const struct rondo_cuda_device *device;
@@ -249,6 +256,11 @@ rondo_status rondo_link_connect_lazy(struct rondo_net *net, struct rondo_link *l
 /** Get the slots of a connected link that has none yet, at the first call that uses it: until then its sender
  * has no credit. @return RONDO_IN_PROGRESS: a sender calls again, its receiver must call too. */
 rondo_status rondo_link_wire(struct rondo_net *net, struct rondo_link *link);
+/** Where net->limited, instead of rondo_link_wire and at the begin of each run: get the link's slots, which may
+ * have been given back since its last run (slots.h). @return as rondo_link_wire; SUCCESS again until rest. */
+rondo_status rondo_link_use(struct rondo_net *net, struct rondo_link *link);
+/** The run has ended. Does nothing if the link was not used. */
+void rondo_link_rest(struct rondo_net *net, struct rondo_link *link);
 /**
  * Every conn passes one empty slot each way before creation ends. A pair whose memory is not really shared,
  * or whose other end never came, is thus reported at creation, not in the first collective.

@@ -11,7 +11,8 @@
  * (rondo_link_wire). It writes where they are into the sender's head line. Thus a communicator that moves
  * little takes little memory, and the pages lie on the NUMA node of the rank that polls them. With a GPU,
  * which maps the arena once, and with RONDO_SHM_MODE=file, where every part is a file, the slots lie in the
- * arena: a link's are reserved when it is offered, a lazy link's at its first use.
+ * arena: a link's are reserved when it is offered, a lazy link's at its first use. With RONDO_MEM_LIMIT parts go
+ * between calls, and come again (slots.h).
  *
  * Lazy links need no record. The sender's head lies in its own arena at the receiver's index; the receiver's
  * tail lies in its own arena at the sender's index.
@@ -38,6 +39,7 @@
 #include "base/wait.h"
 #include "net/control/control.h"
 #include "net/transport/pinned.h"
+#include "net/transport/slots.h"
 
 enum { SHM_MAGIC = 0x72646172, SHM_VERSION = 1, SHM_HUGE_PAGE = 2 << 20, LEFT_NS = 1000000000 };
 
@@ -50,12 +52,13 @@ struct shm_header {
     uint32_t slot_bytes[RONDO_NUM_PROTOS];
 };
 
-/* A sender's line: its head, and where the receiver has put the link's slots. */
+/* A sender's line: its head, where the receiver has put the link's slots, and who uses them (slots.h). */
 struct shm_line {
     uint64_t head;
     uint32_t ready, reserved; /* ready 1: the rest is written */
     uint64_t at;              /* offset in the receiver's arena; 0: they are a part of their own */
     struct rondo_shm_name part;
+    uint64_t use;
 };
 _Static_assert(sizeof(struct shm_line) <= RONDO_CTRL_ALIGN, "a line holds it");
 
@@ -97,7 +100,8 @@ struct shm_map {
 
 struct shm_link {
     size_t line, slots, slots_bytes; /* in our arena */
-    struct rondo_shm part;           /* or the slots' own part, this rank's or the receiver's */
+    struct rondo_slots own;          /* or a part of their own, of a receiver */
+    struct rondo_shm part;           /* of a sender: the receiver's */
     int64_t failed_ns;               /* when it could first not be opened */
 };
 
@@ -262,6 +266,7 @@ static rondo_status shm_open_arena(struct rondo_net *net, void **state, int max_
     shm->pinned.device = net->device;
     shm->page = (size_t)sysconf(_SC_PAGESIZE);
     shm->whole = net->device != NULL || net->shm_mode == RONDO_SHM_MODE_FILE;
+    net->limited = !shm->whole && rondo_params()->mem_limit > 0;
     shm->max_links = (size_t)max_links;
     RONDO_TRY_GOTO(RONDO_NEW_ARRAY(shm->map, net->nlocal, "maps of local ranks"), fail);
     RONDO_TRY_GOTO(RONDO_NEW_ARRAY(shm->lazy, net->nlocal, "lazy links of local ranks"), fail);
@@ -551,7 +556,7 @@ rondo_status rondo_shm_hear(const struct rondo_net *net, int peer, uint32_t prot
 static void tell(struct shm_line *line, const struct shm_link *own)
 {
     line->at = own->slots;
-    line->part = own->part.name;
+    line->part = own->own.part.name;
     __atomic_store_n(&line->ready, 1, __ATOMIC_RELEASE);
 }
 
@@ -612,11 +617,45 @@ static rondo_status shm_wire(void *state, struct rondo_link *link)
         return conn_slots(shm, link, slots);
     }
     size_t bytes = rondo_net_slots_bytes(shm->net, link->protos);
-    RONDO_TRY(rondo_pool_take(&own->part, bytes, bytes, shm->net->shm_mode, RONDO_SHM_FOR_BUFFERS));
-    shm->reserved += own->part.size;
-    RONDO_TRY(conn_slots(shm, link, own->part.base));
+    RONDO_TRY(rondo_slots_take(&own->own, bytes, shm->net->shm_mode, shm->net->limited ? &line->use : NULL,
+                               link->conn.step));
+    shm->reserved += own->own.part.size;
+    RONDO_TRY(conn_slots(shm, link, own->own.part.base));
     tell(line, own);
     return RONDO_SUCCESS;
+}
+
+/* The slots were there at the link's last use, and may be gone. A sender without them has no credit. */
+static rondo_status shm_use(void *state, struct rondo_link *link)
+{
+    struct shm_link *own = link->state;
+    struct shm_line *line = (struct shm_line *)link->head;
+    struct rondo_conn *conn = &link->conn;
+    (void)state;
+    if (!link->is_send) {
+        return rondo_slots_begin(&own->own);
+    }
+    if (!rondo_use_begin(&line->use, conn->step)) {
+        conn->head = &no_credit;
+        conn->seen = no_credit.head;
+        return RONDO_IN_PROGRESS;
+    }
+    conn->head = link->head;
+    if (conn->seen == no_credit.head) {
+        conn->seen = conn->step; /* the receiver has consumed all, or it would have kept the slots */
+    }
+    return RONDO_SUCCESS;
+}
+
+static void shm_rest(void *state, struct rondo_link *link)
+{
+    struct shm_link *own = link->state;
+    (void)state;
+    if (link->is_send) {
+        rondo_use_rest(&((struct shm_line *)link->head)->use, link->conn.step);
+    } else {
+        rondo_slots_rest(&own->own, link->conn.step);
+    }
 }
 
 /* As receiver, with all slots in the arena: reserve those for this sender, then tell it. */
@@ -675,6 +714,7 @@ static void shm_disconnect(void *state, struct rondo_link *link)
     struct shm_link *own = link->state;
     (void)state;
     if (own != NULL) {
+        rondo_slots_close(&own->own);
         rondo_shm_close(&own->part);
     }
     rondo_free(own);
@@ -713,6 +753,8 @@ const struct rondo_transport rondo_transport_shm = {
     .connect = shm_connect,
     .connect_lazy = shm_connect_lazy,
     .wire = shm_wire,
+    .use = shm_use,
+    .rest = shm_rest,
     .disconnect = shm_disconnect,
     .connect_all = shm_connect_all,
     .settle = shm_settle,
