@@ -187,18 +187,24 @@ static int spans_overlap(int32_t a, int32_t b, int32_t c, int32_t d)
     return low < high;
 }
 
-static void assert_hops_apart(const struct rondo_hop *a, const struct rondo_hop *b)
+static void assert_points_apart(const struct rondo_points *a, const struct rondo_points *b)
 {
-    for (int i = 0; i + 1 < a->line.npoints; i++) {
-        for (int j = 0; j + 1 < b->line.npoints; j++) {
-            if (a->line.y[i] == a->line.y[i + 1] && b->line.y[j] == b->line.y[j + 1] &&
-                a->line.y[i] == b->line.y[j])
-                assert_false(spans_overlap(a->line.x[i], a->line.x[i + 1], b->line.x[j], b->line.x[j + 1]));
-            if (a->line.x[i] == a->line.x[i + 1] && b->line.x[j] == b->line.x[j + 1] &&
-                a->line.x[i] == b->line.x[j])
-                assert_false(spans_overlap(a->line.y[i], a->line.y[i + 1], b->line.y[j], b->line.y[j + 1]));
+    for (int i = 0; i + 1 < a->npoints; i++) {
+        for (int j = 0; j + 1 < b->npoints; j++) {
+            if (a->y[i] == a->y[i + 1] && b->y[j] == b->y[j + 1] && a->y[i] == b->y[j])
+                assert_false(spans_overlap(a->x[i], a->x[i + 1], b->x[j], b->x[j + 1]));
+            if (a->x[i] == a->x[i + 1] && b->x[j] == b->x[j + 1] && a->x[i] == b->x[j])
+                assert_false(spans_overlap(a->y[i], a->y[i + 1], b->y[j], b->y[j + 1]));
         }
     }
+}
+
+static void assert_hops_apart(const struct rondo_hop *a, const struct rondo_hop *b)
+{
+    assert_points_apart(&a->line, &b->line);
+    assert_points_apart(&a->line, &b->end);
+    assert_points_apart(&a->end, &b->line);
+    assert_points_apart(&a->end, &b->end);
 }
 
 static void assert_tracks(const struct rondo_place *place)
@@ -224,11 +230,14 @@ static void assert_tracks(const struct rondo_place *place)
     int out_of_levels = 0;
     for (int i = 0; i < place->nhops; i++) {
         out_of_levels |= place->hop[i].level >= RONDO_PLACE_LEVELS - 1 ||
-                         place->hop[i].gutter >= RONDO_PLACE_LEVELS - 1 ||
                          place->hop[i].level_to >= RONDO_PLACE_LEVELS - 1;
-        for (int p = 0; p < place->hop[i].line.npoints; p++) {
-            assert_in_range(place->hop[i].line.x[p], 0, place->width);
-            assert_in_range(place->hop[i].line.y[p], 0, place->legend_y);
+        const struct rondo_points *line[] = { &place->hop[i].line, &place->hop[i].end };
+        assert_int_equal(line[1]->npoints, place->hop[i].kind == RONDO_HOP_STUBS ? 2 : 0);
+        for (int l = 0; l < 2; l++) {
+            for (int p = 0; p < line[l]->npoints; p++) {
+                assert_in_range(line[l]->x[p], 0, place->width);
+                assert_in_range(line[l]->y[p], 0, place->legend_y);
+            }
         }
     }
     /* A tree may enter a net twice, and then its hops join. */
@@ -239,15 +248,22 @@ static void assert_tracks(const struct rondo_place *place)
 
 static void assert_place(const struct scene *scene, int graph)
 {
-    struct rondo_place *place;
-    assert_int_equal(rondo_place_create(&place, scene->topo, &scene->graphs[graph]), RONDO_SUCCESS);
-    assert_boxes(place);
-    assert_wires(place);
-    if (place->graph) assert_tracks(place);
-    rondo_place_destroy(place);
+    static const int32_t limit[] = { RONDO_PLACE_WIDTH, RONDO_PLACE_NARROW };
+    for (size_t i = 0; i < RONDO_COUNTOF(limit); i++) {
+        struct rondo_place *place;
+        assert_int_equal(rondo_place_create(&place, scene->topo, &scene->graphs[graph], limit[i], 1),
+                         RONDO_SUCCESS);
+        assert_int_equal(place->nfolds, 0);
+        assert_boxes(place);
+        assert_wires(place);
+        if (place->graph) assert_tracks(place);
+        rondo_place_destroy(place);
+    }
 }
 
 /* ---- the file ---- */
+
+static int draw_all = 1;
 
 static char *drawn(const struct scene *scene, int graph)
 {
@@ -255,9 +271,9 @@ static char *drawn(const struct scene *scene, int graph)
     static size_t bytes;
     FILE *out = open_memstream(&text, &bytes);
     if (graph >= 0) {
-        assert_int_equal(rondo_draw_svg(out, scene->topo, scene->graphs, graph, 0), RONDO_SUCCESS);
+        assert_int_equal(rondo_draw_svg(out, scene->topo, scene->graphs, graph, draw_all), RONDO_SUCCESS);
     } else {
-        assert_int_equal(rondo_draw_html(out, scene->topo, scene->graphs, 0), RONDO_SUCCESS);
+        assert_int_equal(rondo_draw_html(out, scene->topo, scene->graphs, draw_all), RONDO_SUCCESS);
     }
     fclose(out);
     return text;
@@ -360,7 +376,15 @@ static void assert_html(const struct scene *scene)
         assert_non_null(to);
         assert_svg(scene, id, from, (size_t)(to + 6 - from));
         at = to + 6;
+        if (strncmp(from, "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"rondo wide\"", 57) != 0)
+            continue;
+        from = strstr(at, "<svg"), to = strstr(at, "</svg>");
+        assert_non_null(from);
+        assert_memory_equal(strstr(from, "class="), "class=\"rondo narrow\"", 20);
+        assert_svg(scene, id, from, (size_t)(to + 6 - from));
+        at = to + 6;
     }
+    if (at > text) assert_null(strstr(at, "<svg")); /* without channels there is the machine alone */
     char *script = strstr(text, "<script");
     assert_non_null(script);
     assert_null(strstr(script + 1, "<script"));
@@ -420,13 +444,95 @@ static void a_picture_of_72_gpus_breaks_into_rows(void **state)
     scene_search(&scene, "gb200_nvl72", NULL, 1);
     assert_int_equal(scene.topo->ndevs, 72);
     assert_pictures(&scene);
-    assert_int_equal(rondo_place_create(&place, scene.topo, &scene.graphs[RONDO_GRAPH_RING]), RONDO_SUCCESS);
+    assert_int_equal(
+        rondo_place_create(&place, scene.topo, &scene.graphs[RONDO_GRAPH_RING], RONDO_PLACE_WIDTH, 1),
+        RONDO_SUCCESS);
     assert_true(place->nrows > 1 && place->compact);
     assert_in_range(place->width, 1000, 1800);
     rondo_place_destroy(place);
     rondo_graph_release(&scene.graphs[RONDO_GRAPH_RING]);
     graph_shuffle(&scene, 7, 6);
     assert_pictures(&scene);
+    scene_close(&scene);
+}
+
+static struct rondo_place *folded(const struct scene *scene, int32_t limit)
+{
+    struct rondo_place *place;
+    assert_int_equal(rondo_place_create(&place, scene->topo, &scene->graphs[RONDO_GRAPH_RING], limit, 0),
+                     RONDO_SUCCESS);
+    return place;
+}
+
+/* Eighteen equal hosts: the first, the last, and one panel for the others. */
+static void equal_hosts_are_drawn_once(void **state)
+{
+    (void)state;
+    struct scene scene;
+    scene_search(&scene, "gb200_nvl72", NULL, 2);
+    scene.graphs[RONDO_GRAPH_RING].nchannels = 1;
+    struct rondo_place *place = folded(&scene, RONDO_PLACE_WIDTH);
+    assert_int_equal(place->nfolds, 1);
+    assert_int_equal(place->fold[0].first, 1);
+    assert_int_equal(place->fold[0].nhosts, 16);
+    assert_int_equal(place->fold[0].ndevs, 64);
+    assert_int_equal(place->fold[0].nnets, 64);
+    assert_int_equal(place->nrows, 1);
+    int drawn_devices = 0, folded_stops = 0;
+    for (int p = 0; p < scene.topo->ndevs; p++) drawn_devices += place->box[scene.topo->point[p]].w > 0;
+    assert_int_equal(drawn_devices, 9);
+    for (int i = 0; i < place->track[0].nstops; i++) {
+        const struct rondo_stop *stop = &place->stop[i];
+        if (stop->point != place->fold[0].point) continue;
+        folded_stops++;
+        assert_int_equal(stop->last - stop->position + 1, 64);
+    }
+    assert_int_equal(folded_stops, 1);
+    assert_int_equal(place->nhops, place->track[0].nhops);
+    for (int i = 0; i < place->nhops; i++) assert_int_not_equal(place->hop[i].from, place->hop[i].to);
+    rondo_place_destroy(place);
+    place = folded(&scene, RONDO_PLACE_NARROW);
+    assert_true(place->nrows > 1 && place->width < 860);
+    int stubs = 0;
+    for (int i = 0; i < place->nhops; i++) stubs += place->hop[i].kind == RONDO_HOP_STUBS;
+    assert_int_not_equal(stubs, 0);
+    rondo_place_destroy(place);
+    draw_all = 0;
+    char *text = drawn(&scene, RONDO_GRAPH_RING);
+    draw_all = 1;
+    assert_non_null(strstr(text, ">16 hosts like host 0<"));
+    assert_non_null(strstr(text, ">64 GPUs<"));
+    assert_null(strstr(text, ">GPU 40<"));
+    free(text);
+    scene_close(&scene);
+}
+
+/* A host stays in the picture if a channel enters the node there, or if it is not like its neighbours. */
+static void hosts_that_differ_are_drawn(void **state)
+{
+    (void)state;
+    struct scene scene;
+    scene_search(&scene, "gb200_nvl72", NULL, 2);
+    struct rondo_graph *ring = &scene.graphs[RONDO_GRAPH_RING];
+    ring->nchannels = 1;
+    ring->net[0] = ring->net[1] = 36;
+    struct rondo_place *place = folded(&scene, RONDO_PLACE_WIDTH);
+    assert_int_equal(place->nfolds, 2);
+    assert_int_equal(place->fold[0].nhosts, 8);
+    assert_int_equal(place->fold[1].first, 10);
+    assert_int_equal(place->fold[1].nhosts, 7);
+    rondo_place_destroy(place);
+    ring->net[0] = ring->net[1] = 0;
+    scene.machine.item[scene.topo->node[scene.topo->point[scene.topo->ndevs + 20]].item].net.mbps++;
+    place = folded(&scene, RONDO_PLACE_WIDTH);
+    assert_int_equal(place->nfolds, 2);
+    assert_int_equal(rondo_fold_of_host(place, 5), -1);
+    rondo_place_destroy(place);
+    scene_close(&scene);
+    scene_search(&scene, "dgx_h100", NULL, 2);
+    place = folded(&scene, RONDO_PLACE_WIDTH);
+    assert_int_equal(place->nfolds, 0);
+    rondo_place_destroy(place);
     scene_close(&scene);
 }
 
@@ -534,7 +640,7 @@ static void write_errors_and_foreign_graphs_are_refused(void **state)
     scene_search(&scene, "l40s_8", NULL, 1);
     FILE *full = fopen("/dev/full", "w");
     assert_non_null(full);
-    assert_int_equal(rondo_draw_svg(full, scene.topo, scene.graphs, RONDO_GRAPH_RING, 0), RONDO_SYSTEM_ERROR);
+    assert_int_equal(rondo_draw_svg(full, scene.topo, scene.graphs, RONDO_GRAPH_RING, 1), RONDO_SYSTEM_ERROR);
     assert_int_equal(rondo_draw_html(full, scene.topo, scene.graphs, 0), RONDO_SYSTEM_ERROR);
     fclose(full);
     FILE *out = fopen("/dev/null", "w");
@@ -565,6 +671,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pictures_of_many_machines_are_right),
         cmocka_unit_test(a_picture_of_72_gpus_breaks_into_rows),
+        cmocka_unit_test(equal_hosts_are_drawn_once),
+        cmocka_unit_test(hosts_that_differ_are_drawn),
         cmocka_unit_test(pictures_of_random_machines_are_right),
         cmocka_unit_test(hostile_names_are_escaped),
         cmocka_unit_test(widths_grow_with_bandwidth),

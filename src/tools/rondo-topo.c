@@ -35,7 +35,8 @@ static const char program[] = "rondo-topo";
     X(ctx, MATRIX, "-m, --matrix", "", 0, 0, "", "show only the path matrix")                                \
     X(ctx, BANDWIDTH, "--bandwidth", "", 0, 0, "", "show GB/s in the path matrix")                           \
     X(ctx, ALL, "--all", "", 0, 0, "",                                                                       \
-      "do not fold equal hosts, devices and channels; draw all channels of more than 16 devices")            \
+      "do not fold equal hosts, devices and channels; draw each host, and all channels of more than 16 "     \
+      "devices")                                                                                             \
     X(ctx, WHY, "--why", "A B", 2, 2, "",                                                                    \
       "explain the path from A to B hop by hop, and why P2P, GPUDirect and PXN are used or not; A and B: "   \
       "GPU0, NET1, CPU0, mlx5_1 or a PCI bus id")                                                            \
@@ -183,25 +184,17 @@ static int file_put(const char *file, rondo_status (*put)(FILE *out, const struc
     return status == RONDO_SUCCESS ? 0 : tool_fail(program, TOOL_FAILED);
 }
 
-enum { MANY_DEVICES = 16 };
 static int draw_all; /* --all */
-
-/* The channels to draw: more than one over many devices cannot be followed. */
-static int most_channels(const struct report *report)
-{
-    return !draw_all && report->topo->ndevs > MANY_DEVICES;
-}
 
 static rondo_status svg_put(FILE *out, const struct report *report, int graph)
 {
-    return rondo_draw_svg(out, report->topo, report->graphs, graph < 0 ? RONDO_GRAPH_RING : graph,
-                          most_channels(report));
+    return rondo_draw_svg(out, report->topo, report->graphs, graph < 0 ? RONDO_GRAPH_RING : graph, draw_all);
 }
 
 static rondo_status html_put(FILE *out, const struct report *report, int graph)
 {
     (void)graph;
-    return rondo_draw_html(out, report->topo, report->graphs, most_channels(report));
+    return rondo_draw_html(out, report->topo, report->graphs, draw_all);
 }
 
 static rondo_status json_put(FILE *out, const struct report *report, int graph)

@@ -43,12 +43,14 @@ rondo_status rondo_draw_json(FILE *out, const struct rondo_topo *topo,
                              const struct rondo_graph graphs[RONDO_NUM_GRAPHS],
                              const double search_ms[RONDO_NUM_GRAPHS]);
 /** Write an SVG picture of the machine and the channels of one graph. It needs no other file and follows the
- * viewer's light or dark mode. most: how many channels, from the first; 0: all. */
+ * viewer's light or dark mode. all: each host and each channel; 0: equal hosts side by side are drawn as
+ * one, and of many devices only the first channel, as more could not be followed. */
 rondo_status rondo_draw_svg(FILE *out, const struct rondo_topo *topo,
-                            const struct rondo_graph graphs[RONDO_NUM_GRAPHS], int graph, int most);
+                            const struct rondo_graph graphs[RONDO_NUM_GRAPHS], int graph, int all);
 /** Write an HTML page with the pictures of all graphs, which switches graphs and channels on and off, and
- * zooms. It loads nothing from anywhere. most: as above. */
+ * zooms. A wide machine has a second picture of each, for narrow windows. It loads nothing from anywhere.
+ * all: as above. */
 rondo_status rondo_draw_html(FILE *out, const struct rondo_topo *topo,
-                             const struct rondo_graph graphs[RONDO_NUM_GRAPHS], int most);
+                             const struct rondo_graph graphs[RONDO_NUM_GRAPHS], int all);
 
 #endif

@@ -6,6 +6,10 @@
 #include "tools/draw/place.h"
 #include "tools/draw/svg.h"
 
+/* Windows up to this width show the narrow pictures: a wide one would need letters that are too small. */
+#define NARROW_WINDOW "1000"
+enum { MOST_ALONE = 1000 }; /* a picture up to this width has no narrow one */
+
 static const char page_style[] =
     ":root{color-scheme:light dark}\n"
     "body{margin:0;background:#ffffff;color:#1b2026;font:14px/1.45 system-ui,-apple-system,\"Segoe "
@@ -29,6 +33,8 @@ static const char page_style[] =
     "output{position:sticky;bottom:0;left:0;display:block;padding:8px "
     "14px;white-space:pre-line;overflow-wrap:anywhere;background:#f3f5f7;border-top:1px solid #ccd3da}\n"
     "main{overflow:auto}\nsvg{display:block}\n[hidden]{display:none!important}\n"
+    "@media (max-width:" NARROW_WINDOW "px){.wide{display:none}}\n@media (min-width:" NARROW_WINDOW
+    ".02px){.narrow{display:none}}\n"
     ".rondo .off{display:none}\n.rondo.one .ch:not(.on){opacity:.12}\n.rondo.one "
     ".l[data-l]:not(.hot){opacity:.3}\n"
     "@media "
@@ -44,6 +50,7 @@ static const char page_script[] =
     "'use strict';\n"
     "const all = (what, where = document) => [...where.querySelectorAll(what)];\n"
     "const pictures = all('svg.rondo'), facts = document.querySelector('output');\n"
+    "const narrow = matchMedia('(max-width:" NARROW_WINDOW "px)');\n"
     "const channel = (picture, t) => picture.querySelector(`.ch[data-t=\"${t}\"]`);\n"
     "const light = (picture, t) => {\n"
     "  const group = t === null ? null : channel(picture, t), links = group ? new "
@@ -92,7 +99,9 @@ static const char page_script[] =
     "}\n"
     "let zoom = 1;\n"
     "const main = document.querySelector('main'), percent = document.querySelector('#zoom');\n"
-    "const width = () => Math.max(...pictures.map(picture => picture.viewBox.baseVal.width));\n"
+    "const shown = () => pictures.filter(picture => !picture.classList.contains(narrow.matches ? 'wide' : "
+    "'narrow'));\n"
+    "const width = () => Math.max(...shown().map(picture => picture.viewBox.baseVal.width));\n"
     "const scale = wanted => {\n"
     "  const x = (main.scrollLeft + main.clientWidth / 2) / zoom, y = scrollY / zoom;\n"
     "  zoom = Math.min(4, Math.max(0.1, wanted));\n"
@@ -117,7 +126,9 @@ static const char page_script[] =
     "  const name = { '+': 'in', '-': 'out', '0': 'whole', 'f': 'fit' }[event.key];\n"
     "  if (name && !event.ctrlKey && !event.metaKey && !event.altKey) scale(zooms[name]());\n"
     "});\n"
-    "scale(fit() >= 0.8 ? Math.min(1.5, fit()) : 1);\n" /* smaller letters could not be read */
+    "const start = () => scale(fit() >= 0.8 ? Math.min(1.5, fit()) : 1);\n" /* smaller letters could not be read
+                                                                              */
+    "narrow.addEventListener('change', start);\nstart();\n"
     "const select = graph => {\n"
     "  for (const part of all('[data-graph],[data-for]')) part.toggleAttribute('hidden', (part.dataset.graph "
     "?? part.dataset.for) !== "
@@ -132,11 +143,12 @@ static const char page_script[] =
 static int is_drawn(const struct rondo_graph *graph) { return graph->nchannels > 0; }
 
 /* One switch per track of the picture. */
-static rondo_status chips_put(FILE *out, const struct rondo_topo *topo, const struct rondo_graph *graph)
+static rondo_status chips_put(FILE *out, const struct rondo_topo *topo, const struct rondo_graph *graph,
+                              int all)
 {
     struct rondo_place *place;
     char label[RONDO_LABEL];
-    RONDO_TRY(rondo_place_create(&place, topo, graph));
+    RONDO_TRY(rondo_place_create(&place, topo, graph, RONDO_PLACE_WIDTH, all));
     fprintf(out, "<fieldset data-for=\"%s\"><legend>%s: channels</legend>\n", rondo_graph_name(graph->id),
             rondo_graph_name(graph->id));
     for (int t = 0; t < place->ntracks; t++) {
@@ -154,7 +166,7 @@ static rondo_status chips_put(FILE *out, const struct rondo_topo *topo, const st
 }
 
 static rondo_status header_put(FILE *out, const struct rondo_topo *topo,
-                               const struct rondo_graph graphs[RONDO_NUM_GRAPHS], int first, int most)
+                               const struct rondo_graph graphs[RONDO_NUM_GRAPHS], int first, int all)
 {
     fputs("<header>\n<h1>", out);
     rondo_svg_text(out, rondo_label_source(topo));
@@ -171,15 +183,34 @@ static rondo_status header_put(FILE *out, const struct rondo_topo *topo,
           "data-zoom=\"whole\">100 %</button>\n</fieldset>\n",
           out);
     for (int id = 0; id < RONDO_NUM_GRAPHS; id++) {
-        struct rondo_graph shown = rondo_draw_first_channels(&graphs[id], most);
-        if (is_drawn(&graphs[id])) RONDO_TRY(chips_put(out, topo, &shown));
+        struct rondo_graph shown = rondo_svg_channels(&graphs[id], all);
+        if (is_drawn(&graphs[id])) RONDO_TRY(chips_put(out, topo, &shown, all));
     }
     fputs("</header>\n", out);
     return RONDO_SUCCESS;
 }
 
+/* The picture of a graph, and one for narrow windows if it is wide. */
+static rondo_status picture_put(FILE *out, const struct rondo_topo *topo,
+                                const struct rondo_graph graphs[RONDO_NUM_GRAPHS], int graph, int all)
+{
+    struct rondo_svg_look look = { .graph = graph, .all = all, .limit = RONDO_PLACE_WIDTH, .class = "" };
+    struct rondo_graph shown = rondo_svg_channels(&graphs[graph], all);
+    struct rondo_place *place;
+    if (shown.nchannels > 0 && shown.ndevs != topo->ndevs) return rondo_svg_put(out, topo, graphs, &look);
+    RONDO_TRY(rondo_place_create(&place, topo, &shown, look.limit, all));
+    int32_t width = place->width;
+    rondo_place_destroy(place);
+    if (width <= MOST_ALONE) return rondo_svg_put(out, topo, graphs, &look);
+    look.class = "wide";
+    RONDO_TRY(rondo_svg_put(out, topo, graphs, &look));
+    look.class = "narrow";
+    look.limit = RONDO_PLACE_NARROW;
+    return rondo_svg_put(out, topo, graphs, &look);
+}
+
 rondo_status rondo_draw_html(FILE *out, const struct rondo_topo *topo,
-                             const struct rondo_graph graphs[RONDO_NUM_GRAPHS], int most)
+                             const struct rondo_graph graphs[RONDO_NUM_GRAPHS], int all)
 {
     int first = 0;
     while (first < RONDO_NUM_GRAPHS && !is_drawn(&graphs[first])) first++;
@@ -192,11 +223,11 @@ rondo_status rondo_draw_html(FILE *out, const struct rondo_topo *topo,
     rondo_svg_style(out);
     fputs(page_style, out);
     fputs("</style>\n</head>\n<body>\n", out);
-    if (first < RONDO_NUM_GRAPHS) RONDO_TRY(header_put(out, topo, graphs, first, most));
+    if (first < RONDO_NUM_GRAPHS) RONDO_TRY(header_put(out, topo, graphs, first, all));
     fputs("<main>\n", out);
     for (int id = 0; id < RONDO_NUM_GRAPHS; id++) {
         if (is_drawn(&graphs[id]) || (id == 0 && first == RONDO_NUM_GRAPHS))
-            RONDO_TRY(rondo_svg_put(out, topo, graphs, id, most, 0));
+            RONDO_TRY(picture_put(out, topo, graphs, id, all));
     }
     fputs("</main>\n<output aria-live=\"polite\">Point at a channel to see the links it uses; click a box, a "
           "link or a channel for details."

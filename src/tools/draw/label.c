@@ -310,6 +310,20 @@ void rondo_graph_load(const struct rondo_topo *topo, const struct rondo_graph *g
     }
 }
 
+const char *rondo_facts_fold(const struct rondo_place *place, const struct rondo_fold *fold,
+                             char text[RONDO_LABEL])
+{
+    int32_t list[RONDO_TOPO_MAX_LOCAL];
+    int n = 0;
+    char ranges[RONDO_LABEL / 2];
+    for (int p = 0; p < place->topo->ndevs && n < RONDO_TOPO_MAX_LOCAL; p++) {
+        if (place->shown[p] == fold->point) list[n++] = p;
+    }
+    snprintf(text, RONDO_LABEL, "hosts %d-%d, each like host %d\ndevices %s", fold->first,
+             fold->first + fold->nhosts - 1, fold->like, rondo_text_ranges(list, n, ranges, sizeof ranges));
+    return text;
+}
+
 const char *rondo_facts_wire(const struct rondo_place *place, const struct rondo_wire *wire,
                              char text[RONDO_FACTS])
 {

@@ -38,6 +38,8 @@ int rondo_label_columns(int32_t width, int size);
 /* ---- details, one per line ---- */
 
 const char *rondo_facts_node(const struct rondo_topo *topo, int node, char text[RONDO_FACTS]);
+const char *rondo_facts_fold(const struct rondo_place *place, const struct rondo_fold *fold,
+                             char text[RONDO_LABEL]);
 const char *rondo_facts_wire(const struct rondo_place *place, const struct rondo_wire *wire,
                              char text[RONDO_FACTS]);
 const char *rondo_facts_track(const struct rondo_place *place, const struct rondo_track *track,

@@ -9,6 +9,7 @@ static const struct rondo_place_size normal = { .gpu_w = 76,
                                                 .net_w = 60,
                                                 .bridge_w = 44,
                                                 .head_w = 150,
+                                                .fold_w = 160,
                                                 .head_h = 30,
                                                 .bridge_h = 20,
                                                 .leaf_h = 64,
@@ -26,6 +27,7 @@ static const struct rondo_place_size small = { .gpu_w = 46,
                                                .net_w = 46,
                                                .bridge_w = 30,
                                                .head_w = 88,
+                                               .fold_w = 126,
                                                .head_h = 22,
                                                .bridge_h = 15,
                                                .leaf_h = 52,
@@ -219,15 +221,24 @@ static int32_t host_find(const int32_t *host, int32_t cpu)
     return cpu;
 }
 
-/* NUMA nodes with links between them form a host, named by its lowest node. */
-static void hosts_make(const struct rondo_topo *topo, int32_t *host)
+/* NUMA nodes with links between them form a host. host[node]: its number, for a NUMA node. @return the number
+ * of hosts. */
+static int hosts_make(const struct rondo_topo *topo, int32_t *host)
 {
+    int n = 0;
     for (int i = 0; i < topo->nnodes; i++) host[i] = i;
     for (int l = 0; l < topo->nlinks; l++) {
         if (topo->link[l].type != RONDO_LINK_SYS) continue;
         int32_t a = host_find(host, topo->link[l].from), b = host_find(host, topo->link[l].to);
         host[max32(a, b)] = min32(a, b);
     }
+    for (int i = 0; i < topo->nnodes; i++) host[i] = host_find(host, i);
+    for (int i = 0; i < topo->nnodes; i++) {
+        /* The lowest node comes first and has got its number when the others look for it. */
+        if (topo->node[i].type == RONDO_NODE_CPU) host[i] = host[i] == i ? -1 - n++ : host[host[i]];
+    }
+    for (int i = 0; i < topo->nnodes; i++) host[i] = -1 - host[i];
+    return n;
 }
 
 /* Break the children into panels of at most `limit` pixels. count: only count them. */
@@ -246,6 +257,7 @@ static void panels_of(struct rondo_place *place, int group, int cpu, int32_t hos
             place->panel[place->npanels] = (struct rondo_place_panel){ .cpu = cpu,
                                                                        .part = place->npanels - start,
                                                                        .host = host,
+                                                                       .fold = -1,
                                                                        .first = place->first_child[group] +
                                                                                 first,
                                                                        .nchildren = i - first };
@@ -257,24 +269,36 @@ static void panels_of(struct rondo_place *place, int group, int cpu, int32_t hos
     for (int p = start; !count && p < place->npanels; p++) place->panel[p].nparts = place->npanels - start;
 }
 
+/* One panel for the hosts of a fold. */
+static void panel_of_fold(struct rondo_place *place, int fold, int count)
+{
+    if (!count) {
+        place->panel[place->npanels] = (struct rondo_place_panel){
+            .cpu = -1, .nparts = 1, .host = place->fold[fold].first, .fold = fold
+        };
+        place->panel[place->npanels].frame.w = place->size->fold_w + 2 * place->size->pad;
+    }
+    place->npanels++;
+}
+
 static void panels_walk(struct rondo_place *place, const int32_t *host, int32_t limit, int count)
 {
     const struct rondo_topo *topo = place->topo;
-    place->npanels = place->nhosts = 0;
-    for (int h = 0; h < topo->nnodes; h++) {
-        if (type_of(place, h) != RONDO_NODE_CPU || host_find(host, h) != h) continue;
-        for (int i = h; i < topo->nnodes; i++) {
-            if (type_of(place, i) == RONDO_NODE_CPU && host_find(host, i) == h)
-                panels_of(place, i, i, place->nhosts, limit, count);
+    int32_t nhosts = place->nhosts;
+    place->npanels = 0;
+    for (int h = 0; h < nhosts; h++) {
+        int fold = rondo_fold_of_host(place, h);
+        if (fold >= 0 && place->fold[fold].first == h) panel_of_fold(place, fold, count);
+        for (int i = 0; i < topo->nnodes && fold < 0; i++) {
+            if (type_of(place, i) == RONDO_NODE_CPU && host[i] == h) panels_of(place, i, i, h, limit, count);
         }
-        place->nhosts++;
     }
-    if (place->nchildren[topo->nnodes] > 0) panels_of(place, topo->nnodes, -1, place->nhosts++, limit, count);
+    if (place->nchildren[topo->nnodes] > 0) panels_of(place, topo->nnodes, -1, nhosts, limit, count);
 }
 
 static rondo_status panels_make(struct rondo_place *place, const int32_t *host)
 {
-    int32_t limit = RONDO_PLACE_WIDTH - 2 * place->size->pad;
+    int32_t limit = place->limit - 2 * place->size->pad;
     panels_walk(place, host, limit, 1);
     rondo_free(place->panel);
     RONDO_TRY(RONDO_NEW_ARRAY(place->panel, place->npanels, "a picture's panels"));
@@ -299,7 +323,7 @@ static int32_t unit_width(const struct rondo_place *place, int first, int *n)
     int32_t whole = width;
     for (int p = first + 1; p < place->npanels && place->panel[p].host == place->panel[first].host; p++) {
         whole += place->size->panel_gap + place->panel[p].frame.w;
-        if (whole > RONDO_PLACE_WIDTH) {
+        if (whole > place->limit) {
             *n = 1;
             return width;
         }
@@ -332,7 +356,7 @@ static int rows_fill(struct rondo_place *place, int32_t limit, int count)
 /* Find the least width that needs no more rows, so that rows are about equally long. */
 static rondo_status rows_make(struct rondo_place *place)
 {
-    int32_t low = 1, high = RONDO_PLACE_WIDTH;
+    int32_t low = 1, high = place->limit;
     place->nrows = rows_fill(place, high, 1);
     while (low < high) {
         int32_t middle = low + (high - low) / 2;
@@ -361,6 +385,11 @@ static void panel_columns(struct rondo_place *place, int p, int32_t x, int32_t r
         int node = place->child[panel->first + i];
         tree_columns(place, p, node, at, 0);
         at += tree_width(place, node) + place->size->gap;
+    }
+    if (panel->fold >= 0) {
+        int node = place->topo->point[place->fold[panel->fold].point];
+        place->box[node] = (struct rondo_box){ .x = panel->head.x + inside / 4, .w = inside / 2 };
+        place->panel_of[node] = p;
     }
     if (panel->cpu >= 0 && panel->part == 0) {
         place->box[panel->cpu] = panel->head;
@@ -460,19 +489,23 @@ static int32_t one_row(const struct rondo_place *place)
     return width;
 }
 
-rondo_status rondo_place_columns(struct rondo_place *place)
+rondo_status rondo_place_columns(struct rondo_place *place, int all)
 {
     int32_t *host;
+    rondo_status status;
     RONDO_TRY(tree_make(place));
     RONDO_TRY(RONDO_NEW_ARRAY(host, place->topo->nnodes, "a picture's hosts"));
-    hosts_make(place->topo, host);
+    place->nhosts = hosts_make(place->topo, host);
+    RONDO_TRY_GOTO(rondo_folds_make(place, host, place->nhosts, all), out);
     place->size = &normal;
-    rondo_status status = panels_make(place, host);
-    if (status == RONDO_SUCCESS && one_row(place) > RONDO_PLACE_WIDTH) {
+    RONDO_TRY_GOTO(panels_make(place, host), out);
+    if (one_row(place) > RONDO_PLACE_WIDTH) {
         place->size = &small;
         place->compact = 1;
-        status = panels_make(place, host);
+        RONDO_TRY_GOTO(panels_make(place, host), out);
     }
+    place->nhosts += place->nchildren[place->topo->nnodes] > 0; /* a frame for what has no NUMA node */
+out:
     rondo_free(host);
     RONDO_TRY(status);
     RONDO_TRY(rows_make(place));
@@ -555,7 +588,7 @@ static int32_t strip_height(struct rondo_place *place, int strip, int32_t y)
 
 void rondo_place_heights(struct rondo_place *place)
 {
-    int32_t y = TITLE;
+    int32_t y = TITLE + (place->limit == RONDO_PLACE_NARROW ? RONDO_PLACE_TITLE_MORE : 0);
     for (int r = 0; r < place->nrows; r++) {
         row_heights(place, &place->row[r], y);
         y = ROW_GAP + (place->nstrips && !place->apart ? strip_height(place, r, place->row[r].strip_y)
@@ -570,13 +603,14 @@ void rondo_place_heights(struct rondo_place *place)
 }
 
 rondo_status rondo_place_create(struct rondo_place **out, const struct rondo_topo *topo,
-                                const struct rondo_graph *graph)
+                                const struct rondo_graph *graph, int32_t limit, int all)
 {
     struct rondo_place *place;
     size_t nodes = (size_t)topo->nnodes;
     rondo_status status;
     RONDO_TRY(RONDO_NEW(place, "a picture"));
     place->topo = topo;
+    place->limit = limit;
     place->graph = graph && graph->nchannels > 0 ? graph : NULL;
     RONDO_TRY_GOTO(RONDO_NEW_ARRAY(place->parent, nodes, "a picture's tree"), fail);
     RONDO_TRY_GOTO(RONDO_NEW_ARRAY(place->child, nodes, "a picture's tree"), fail);
@@ -584,7 +618,7 @@ rondo_status rondo_place_create(struct rondo_place **out, const struct rondo_top
     RONDO_TRY_GOTO(RONDO_NEW_ARRAY(place->nchildren, nodes + 1, "a picture's tree"), fail);
     RONDO_TRY_GOTO(RONDO_NEW_ARRAY(place->panel_of, nodes, "a picture's tree"), fail);
     RONDO_TRY_GOTO(RONDO_NEW_ARRAY(place->box, nodes, "a picture's boxes"), fail);
-    RONDO_TRY_GOTO(rondo_place_columns(place), fail);
+    RONDO_TRY_GOTO(rondo_place_columns(place, all), fail);
     RONDO_TRY_GOTO(rondo_wires_measure(place), fail);
     RONDO_TRY_GOTO(rondo_tracks_measure(place), fail);
     rondo_place_heights(place);
@@ -604,6 +638,7 @@ void rondo_place_destroy(struct rondo_place *place)
     void *all[] = { place->parent,   place->child,  place->first_child, place->nchildren,
                     place->panel_of, place->box,    place->panel,       place->row,
                     place->bar,      place->wire,   place->track,       place->stop,
-                    place->strip,    place->column, place->hop,         place };
+                    place->strip,    place->column, place->hop,         place->shown,
+                    place->fold,     place };
     for (size_t i = 0; i < RONDO_COUNTOF(all); i++) rondo_free(all[i]);
 }

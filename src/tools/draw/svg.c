@@ -13,7 +13,9 @@ enum {
     LEGEND_STEP = 24,
     LABEL_X = 14,
     TITLE_HEIGHT = 28,
-    MOST_TITLE = 1200
+    MOST_TITLE = 1200,
+    MOST_NARROW = 860, /* the same in a picture for narrow windows */
+    MANY_DEVICES = 16  /* beyond these, several channels could not be followed */
 };
 
 struct svg {
@@ -91,13 +93,13 @@ static void colors_put(FILE *out, int dark)
 
 void rondo_svg_style(FILE *out)
 {
-    fputs(
-        ".rondo{font-family:system-ui,-apple-system,\"Segoe UI\",Roboto,\"DejaVu Sans\",sans-serif}\n"
-        ".rondo .m{text-anchor:middle}\n.rondo .b{font-weight:600}\n.rondo .l,.rondo .hop{fill:none}\n.rondo "
-        ".hop{stroke:currentColor;stroke-width:2}\n"
-        ".rondo .tip{fill:currentColor}\n.rondo .ch:hover .hop{stroke-width:3.5}\n.rondo "
-        ".l:hover{stroke-opacity:.6}\n",
-        out);
+    fputs(".rondo{font-family:system-ui,-apple-system,\"Segoe UI\",Roboto,\"DejaVu Sans\",sans-serif}\n"
+          ".rondo .m{text-anchor:middle}\n.rondo .e{text-anchor:end}\n.rondo .b{font-weight:600}\n.rondo "
+          ".l,.rondo .hop{fill:none}\n.rondo "
+          ".hop{stroke:currentColor;stroke-width:2}\n"
+          ".rondo .tip{fill:currentColor}\n.rondo .ch:hover .hop{stroke-width:3.5}\n.rondo "
+          ".l:hover{stroke-opacity:.6}\n",
+          out);
     colors_put(out, 0);
     fputs("@media (prefers-color-scheme:dark){\n", out);
     colors_put(out, 1);
@@ -170,24 +172,23 @@ static void line_put(FILE *out, const struct rondo_points *line, int32_t back)
     fprintf(out, "L%d %d", x[n - 1] - dx * back, y[n - 1] - dy * back);
 }
 
-static void arrow_put(FILE *out, const struct rondo_hop *hop)
+static void arrow_put(FILE *out, const struct rondo_points *line)
 {
-    int n = hop->line.npoints;
-    int32_t x = hop->line.x[n - 1], y = hop->line.y[n - 1],
-            dx = (x > hop->line.x[n - 2]) - (x < hop->line.x[n - 2]),
-            dy = (y > hop->line.y[n - 2]) - (y < hop->line.y[n - 2]);
+    int n = line->npoints;
+    int32_t x = line->x[n - 1], y = line->y[n - 1], dx = (x > line->x[n - 2]) - (x < line->x[n - 2]),
+            dy = (y > line->y[n - 2]) - (y < line->y[n - 2]);
     fprintf(out, "M%d %dL%d %dL%d %dZ", x, y, x - dx * ARROW - dy * 4, y - dy * ARROW - dx * 4,
             x - dx * ARROW + dy * 4, y - dy * ARROW + dx * 4);
 }
 
 /* The arrow at the start of a hop whose data go both ways. */
-static void back_arrow_put(FILE *out, const struct rondo_hop *hop)
+static void back_arrow_put(FILE *out, const struct rondo_points *line)
 {
-    struct rondo_hop back = *hop;
-    int n = hop->line.npoints;
+    struct rondo_points back = *line;
+    int n = line->npoints;
     for (int i = 0; i < n; i++) {
-        back.line.x[i] = hop->line.x[n - 1 - i];
-        back.line.y[i] = hop->line.y[n - 1 - i];
+        back.x[i] = line->x[n - 1 - i];
+        back.y[i] = line->y[n - 1 - i];
     }
     arrow_put(out, &back);
 }
@@ -238,13 +239,46 @@ static void lines_put(const struct svg *svg, int node, int first, int second)
     }
 }
 
+/* "64 GPUs" */
+static const char *fold_label(const struct svg *svg, const struct rondo_fold *fold, char text[RONDO_LABEL])
+{
+    snprintf(text, RONDO_LABEL, "%d %s", fold->ndevs,
+             svg->topo->node[svg->topo->point[fold->point]].type == RONDO_NODE_GPU ? "GPUs" : "ranks");
+    return text;
+}
+
+/* The box for the devices of folded hosts. */
+static void fold_put(const struct svg *svg, int node, const struct rondo_fold *fold)
+{
+    const struct rondo_box *box = &svg->place->box[node];
+    char text[RONDO_LABEL], class[32];
+    int size = svg->place->compact ? 10 : 13;
+    snprintf(class, sizeof class, "box b%s", rondo_node_type_name(type_of(svg->place, node)));
+    fprintf(svg->out, "<g data-hosts=\"%d\">", fold->nhosts);
+    rondo_facts_fold(svg->place, fold, text);
+    title_put(svg, text);
+    for (int i = 2; i >= 0; i--) {
+        struct rondo_box card = { box->x + 3 * i, box->y + 3 * i, box->w - 6, box->h - 6, 0 };
+        rect_put(svg, &card, class, 6);
+    }
+    text_put(svg, box->x + box->w / 2 - 3, box->y + box->h / 2 - 2, size, "m b", fold_label(svg, fold, text));
+    snprintf(text, sizeof text, "%d net%s", fold->nnets, fold->nnets == 1 ? "" : "s");
+    if (fold->nnets) text_put(svg, box->x + box->w / 2 - 3, box->y + box->h / 2 + 11, 9, "m mut", text);
+    fputs("</g>\n", svg->out);
+}
+
 static void node_put(const struct svg *svg, int node)
 {
     const struct rondo_place *place = svg->place;
     const struct rondo_box *box = &place->box[node];
     int type = svg->topo->node[node].type, small = place->compact;
     char facts[RONDO_FACTS], class[32];
+    int fold = rondo_fold_at(place, node);
     if (box->w == 0) return;
+    if (fold >= 0) {
+        fold_put(svg, node, &place->fold[fold]);
+        return;
+    }
     snprintf(class, sizeof class, "box b%s", rondo_node_type_name(type));
     fprintf(svg->out, "<g data-node=\"%s%d\">", rondo_node_type_name(type), svg->topo->node[node].index);
     title_put(svg, rondo_facts_node(svg->topo, node, facts));
@@ -277,7 +311,12 @@ static void panels_put(const struct svg *svg)
         int32_t above = place->row[frame.row].above + 15;
         frame = (struct rondo_box){ frame.x - 5, frame.y - above, frame.w + 10, frame.h + above + 5,
                                     frame.row };
-        snprintf(text, sizeof text, panel->cpu < 0 ? "without a NUMA node" : "host %d", panel->host);
+        if (panel->fold >= 0) {
+            snprintf(text, sizeof text, "hosts %d-%d", panel->host,
+                     panel->host + place->fold[panel->fold].nhosts - 1);
+        } else {
+            snprintf(text, sizeof text, panel->cpu < 0 ? "without a NUMA node" : "host %d", panel->host);
+        }
         rect_put(svg, &frame, "frame", 8);
         text_put(svg, frame.x + 6, frame.y + 11, 9, "mut", text);
     }
@@ -296,8 +335,13 @@ static void heads_put(const struct svg *svg)
         if (panel->cpu >= 0 && panel->part == 0) continue;
         int size = place->compact ? 9 : 12;
         rect_put(svg, &panel->head, "box bCPU", 4);
-        snprintf(text, sizeof text, panel->cpu < 0 ? "no NUMA node" : "%s, continued",
-                 panel->cpu < 0 ? "" : rondo_label_name(svg->topo, panel->cpu, name));
+        if (panel->fold >= 0) {
+            const struct rondo_fold *fold = &place->fold[panel->fold];
+            snprintf(text, sizeof text, "%d hosts like host %d", fold->nhosts, fold->like);
+        } else {
+            snprintf(text, sizeof text, panel->cpu < 0 ? "no NUMA node" : "%s, continued",
+                     panel->cpu < 0 ? "" : rondo_label_name(svg->topo, panel->cpu, name));
+        }
         text_put(svg, panel->head.x + panel->head.w / 2, panel->head.y + panel->head.h / 2 + size / 3, size,
                  "m mut", text);
     }
@@ -345,7 +389,12 @@ static void strip_put(const struct svg *svg, int strip)
         if (column->strip != strip) continue;
         fprintf(svg->out, "<path class=\"guide\" d=\"M%d %dV%d\"/>", column->x, at->y - 4,
                 at->y + at->height);
-        rondo_label_line(svg->topo, svg->topo->point[p], 0, rondo_label_columns(wide, 9), name);
+        int fold = rondo_fold_at(place, svg->topo->point[p]);
+        if (fold >= 0) {
+            fold_label(svg, &place->fold[fold], name);
+        } else {
+            rondo_label_line(svg->topo, svg->topo->point[p], 0, rondo_label_columns(wide, 9), name);
+        }
         text_put(svg, column->x, at->y - 9, 9, "m mut", name);
     }
 }
@@ -367,20 +416,49 @@ static void track_links_put(const struct svg *svg, const struct rondo_track *tra
     }
 }
 
+static const char *stop_label(const struct svg *svg, const struct rondo_stop *stop, char text[32])
+{
+    if (stop->position < 0) {
+        snprintf(text, 32, "net");
+    } else if (rondo_fold_at(svg->place, svg->topo->point[stop->point]) < 0 || stop->last == stop->position) {
+        snprintf(text, 32, "%d", stop->position);
+    } else if (stop->half > svg->place->radius) {
+        snprintf(text, 32, "%d\u2013%d", stop->position, stop->last);
+    } else {
+        snprintf(text, 32, "\u2026");
+    }
+    return text;
+}
+
+/* The names at the stubs of a hop: where the data go, where they come from. */
+static void stubs_put(const struct svg *svg, const struct rondo_track *track, const struct rondo_hop *hop)
+{
+    const struct rondo_stop *stop = &svg->place->stop[track->first_stop];
+    char text[32];
+    for (int i = 0; i < track->nstops; i++, stop++) {
+        if (stop->point == hop->to)
+            text_put(svg, hop->line.x[1] + 2, hop->line.y[1] + 9, 9, "e tip", stop_label(svg, stop, text));
+        if (stop->point == hop->from)
+            text_put(svg, hop->end.x[0] + 2, hop->end.y[0] - 2, 9, "e tip", stop_label(svg, stop, text));
+    }
+}
+
 static void stops_put(const struct svg *svg, const struct rondo_track *track)
 {
     int32_t radius = svg->place->radius;
     for (int i = 0; i < track->nstops; i++) {
         const struct rondo_stop *stop = &svg->place->stop[track->first_stop + i];
-        char text[16] = "";
-        if (stop->position >= 0) {
-            snprintf(text, sizeof text, "%d", stop->position);
+        char text[32];
+        stop_label(svg, stop, text);
+        if (stop->half > radius) {
+            struct rondo_box box = { stop->x - stop->half, stop->y - radius, 2 * stop->half, 2 * radius, 0 };
+            rect_put(svg, &box, "stop", radius);
+        } else if (stop->position >= 0) {
             fprintf(svg->out, "<circle class=\"stop\" cx=\"%d\" cy=\"%d\" r=\"%d\"/>", stop->x, stop->y,
                     radius);
         } else {
             struct rondo_box box = { stop->x - radius, stop->y - radius, 2 * radius, 2 * radius, 0 };
             rect_put(svg, &box, "stop", 2);
-            snprintf(text, sizeof text, "net");
         }
         text_put(svg, stop->x, stop->y + 3, stop->position < 0 ? 8 : 9, "m", text);
     }
@@ -401,13 +479,22 @@ static void track_put(const struct svg *svg, int t)
     for (int i = 0; i < track->nhops; i++) {
         const struct rondo_hop *hop = &place->hop[track->first_hop + i];
         line_put(svg->out, &hop->line, ARROW - 1);
+        if (hop->kind == RONDO_HOP_STUBS) line_put(svg->out, &hop->end, ARROW - 1);
     }
     fputs("\"/>\n<path class=\"tip\" d=\"", svg->out);
     for (int i = 0; i < track->nhops; i++) {
-        arrow_put(svg->out, &place->hop[track->first_hop + i]);
-        if (is_tree(place)) back_arrow_put(svg->out, &place->hop[track->first_hop + i]);
+        const struct rondo_hop *hop = &place->hop[track->first_hop + i];
+        arrow_put(svg->out, &hop->line);
+        if (is_tree(place)) back_arrow_put(svg->out, &hop->line);
+        if (hop->kind != RONDO_HOP_STUBS) continue;
+        arrow_put(svg->out, &hop->end);
+        if (is_tree(place)) back_arrow_put(svg->out, &hop->end);
     }
     fputs("\"/>\n", svg->out);
+    for (int i = 0; i < track->nhops; i++) {
+        if (place->hop[track->first_hop + i].kind == RONDO_HOP_STUBS)
+            stubs_put(svg, track, &place->hop[track->first_hop + i]);
+    }
     stops_put(svg, track);
     for (int r = 0; r < place->nstrips; r++) {
         if (track->y[r] >= 0)
@@ -454,6 +541,14 @@ static int speeds_of(const struct rondo_place *place, int type, int32_t *mbs, in
     return n;
 }
 
+static int has_stubs(const struct rondo_place *place)
+{
+    for (int i = 0; i < place->nhops; i++) {
+        if (place->hop[i].kind == RONDO_HOP_STUBS) return 1;
+    }
+    return 0;
+}
+
 /* Draw the legend; without a stream only measure it. @return its lower end. */
 static int32_t legend_put(const struct svg *svg)
 {
@@ -486,41 +581,64 @@ static int32_t legend_put(const struct svg *svg)
                 ? "Arrows both ways: data go up the tree to be reduced, and down to be spread; net: its "
                   "parent and children on other nodes."
                 : "Arrows: the direction of the data; above the line to the right, below it to the left.");
+        if (has_stubs(place))
+            sample_put(svg, &pen, -1, 0,
+                       "An arrow with a number comes from or goes to that position in another row.");
     }
     return pen.y + 16;
 }
 
 /* ---- the picture ---- */
 
-struct rondo_graph rondo_draw_first_channels(const struct rondo_graph *graph, int most)
+struct rondo_graph rondo_svg_channels(const struct rondo_graph *graph, int all)
 {
     struct rondo_graph shown = *graph;
-    if (most > 0 && shown.nchannels > most) shown.nchannels = most;
+    if (!all && shown.ndevs > MANY_DEVICES && shown.nchannels > 1) shown.nchannels = 1;
     return shown;
 }
+
+static int is_narrow(const struct rondo_place *place) { return place->limit == RONDO_PLACE_NARROW; }
+static int head_size(const struct rondo_place *place) { return is_narrow(place) ? 11 : 12; }
 
 /* Widen the picture of a narrow machine to fit its title. */
 static void title_fit(struct rondo_place *place)
 {
     char text[RONDO_FACTS];
-    int32_t columns = place->graph ? rondo_text_columns(rondo_label_graph(place->topo, place->graph, text))
-                                   : 0,
-            width = (columns + 1) * 12 * 62 / 100 + 2 * LABEL_X;
-    if (width > MOST_TITLE) width = MOST_TITLE;
+    int32_t columns = rondo_text_columns(rondo_label_machine(place->topo, text));
+    if (place->graph)
+        columns = max32(columns, rondo_text_columns(rondo_label_graph(place->topo, place->graph, text)));
+    int32_t width = (columns + 1) * head_size(place) * 62 / 100 + 2 * LABEL_X,
+            most = is_narrow(place) ? MOST_NARROW : MOST_TITLE;
+    if (width > most) width = most;
     if (place->width < width) place->width = width;
 }
 
-static void head_put(const struct svg *svg, const struct rondo_graph *graph, int32_t height, int alone)
+/* End a text that is too long at its last semicolon that fits. @return what follows; NULL: nothing. */
+static char *title_break(char *text, int columns)
+{
+    char *last = NULL;
+    if (rondo_text_columns(text) <= columns) return NULL;
+    for (char *at = text; (at = strstr(at, "; ")) && at - text < columns; at++) last = at;
+    if (!last) return NULL;
+    *last = '\0';
+    return last + 2;
+}
+
+static void head_put(const struct svg *svg, const struct rondo_graph *graph, int32_t height,
+                     const struct rondo_svg_look *look)
 {
     const struct rondo_place *place = svg->place;
     char text[RONDO_FACTS], cut[RONDO_FACTS];
     const char *source = rondo_label_source(svg->topo);
+    int alone = look->alone, size = head_size(place);
     int32_t top = alone ? 0 : TITLE_HEIGHT, wide = place->width - 2 * LABEL_X;
-    fprintf(svg->out,
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"rondo\" data-graph=\"%s\" viewBox=\"0 %d %d "
-            "%d\" width=\"%d\" height=\"%d\" "
-            "role=\"img\" aria-label=\"",
-            rondo_graph_name(graph->id), top, place->width, height - top, place->width, height - top);
+    fprintf(
+        svg->out,
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"rondo%s%s\" data-graph=\"%s\" viewBox=\"0 %d %d "
+        "%d\" width=\"%d\" height=\"%d\" "
+        "role=\"img\" aria-label=\"",
+        look->class[0] ? " " : "", look->class, rondo_graph_name(graph->id), top, place->width, height - top,
+        place->width, height - top);
     rondo_svg_text(svg->out, source);
     fputs(": ", svg->out);
     rondo_svg_text(svg->out, rondo_label_machine(svg->topo, text));
@@ -534,19 +652,26 @@ static void head_put(const struct svg *svg, const struct rondo_graph *graph, int
     if (alone)
         text_put(svg, LABEL_X, 27, 16, "b",
                  rondo_label_cut(source, rondo_label_columns(wide, 17), cut, sizeof cut));
-    text_put(svg, LABEL_X, 47, 12, "mut",
-             rondo_label_cut(text, rondo_label_columns(wide, 12), cut, sizeof cut));
+    text_put(svg, LABEL_X, 47, size, "mut",
+             rondo_label_cut(text, rondo_label_columns(wide, size), cut, sizeof cut));
     snprintf(text, sizeof text, "no channels");
     if (place->graph) rondo_label_graph(svg->topo, graph, text);
     if (place->graph && place->graph->nchannels < graph->nchannels)
         rondo_text_add(text, sizeof text, "; drawn: %d of them (all: --all)", place->graph->nchannels);
-    text_put(svg, LABEL_X, 66, 12, "", rondo_label_cut(text, rondo_label_columns(wide, 12), cut, sizeof cut));
+    char *more = is_narrow(place) ? title_break(text, rondo_label_columns(wide, size)) : NULL;
+    text_put(svg, LABEL_X, 66, size, "",
+             rondo_label_cut(text, rondo_label_columns(wide, size), cut, sizeof cut));
+    if (more)
+        text_put(svg, LABEL_X, 66 + RONDO_PLACE_TITLE_MORE, size, "",
+                 rondo_label_cut(more, rondo_label_columns(wide, size), cut, sizeof cut));
 }
 
 rondo_status rondo_svg_put(FILE *out, const struct rondo_topo *topo,
-                           const struct rondo_graph graphs[RONDO_NUM_GRAPHS], int graph, int most, int alone)
+                           const struct rondo_graph graphs[RONDO_NUM_GRAPHS],
+                           const struct rondo_svg_look *look)
 {
-    struct rondo_graph shown = rondo_draw_first_channels(&graphs[graph], most);
+    int graph = look->graph;
+    struct rondo_graph shown = rondo_svg_channels(&graphs[graph], look->all);
     struct rondo_place *place;
     struct svg svg = { .topo = topo };
     if (graphs[graph].nchannels > 0 && graphs[graph].ndevs != topo->ndevs) {
@@ -556,7 +681,7 @@ rondo_status rondo_svg_put(FILE *out, const struct rondo_topo *topo,
             "machine",
             rondo_graph_name(graph), graphs[graph].ndevs, topo->ndevs);
     }
-    RONDO_TRY(rondo_place_create(&place, topo, &shown));
+    RONDO_TRY(rondo_place_create(&place, topo, &shown, look->limit, look->all));
     svg.place = place;
     title_fit(place);
     int32_t height = legend_put(&svg);
@@ -564,7 +689,7 @@ rondo_status rondo_svg_put(FILE *out, const struct rondo_topo *topo,
     RONDO_TRY_GOTO(RONDO_NEW_ARRAY(svg.load, topo->nlinks, "a picture's loads"), out);
     if (place->graph) rondo_graph_load(topo, place->graph, svg.load);
     svg.out = out;
-    head_put(&svg, &graphs[graph], height, alone);
+    head_put(&svg, &graphs[graph], height, look);
     machine_put(&svg);
     for (int r = 0; r < place->nstrips; r++) strip_put(&svg, r);
     for (int t = 0; t < place->ntracks; t++) track_put(&svg, t);
@@ -577,8 +702,11 @@ out:
 }
 
 rondo_status rondo_draw_svg(FILE *out, const struct rondo_topo *topo,
-                            const struct rondo_graph graphs[RONDO_NUM_GRAPHS], int graph, int most)
+                            const struct rondo_graph graphs[RONDO_NUM_GRAPHS], int graph, int all)
 {
-    RONDO_TRY(rondo_svg_put(out, topo, graphs, graph, most, 1));
+    const struct rondo_svg_look look = {
+        .graph = graph, .all = all, .alone = 1, .limit = RONDO_PLACE_WIDTH, .class = ""
+    };
+    RONDO_TRY(rondo_svg_put(out, topo, graphs, &look));
     return rondo_draw_finish(out);
 }

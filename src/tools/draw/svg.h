@@ -4,15 +4,24 @@
 
 #include "tools/draw/draw.h"
 
-/** Write the picture of a graph as an <svg> element. alone: include the styles and the title. */
+struct rondo_svg_look {
+    int graph;
+    int all;           /* as rondo_draw_svg */
+    int alone;         /* include the styles and the title */
+    int32_t limit;     /* RONDO_PLACE_WIDTH or RONDO_PLACE_NARROW */
+    const char *class; /* one more CSS class, "": none */
+};
+
+/** Write the picture of a graph as an <svg> element. */
 rondo_status rondo_svg_put(FILE *out, const struct rondo_topo *topo,
-                           const struct rondo_graph graphs[RONDO_NUM_GRAPHS], int graph, int most, int alone);
+                           const struct rondo_graph graphs[RONDO_NUM_GRAPHS],
+                           const struct rondo_svg_look *look);
 /** Write the CSS rules of a picture. */
 void rondo_svg_style(FILE *out);
 /** Write any text as valid XML: escaped, UTF-8, without control characters. */
 void rondo_svg_text(FILE *out, const char *text);
 
-/** The graph with at most `most` of its channels; 0: all. Shares the channels of @a graph. */
-struct rondo_graph rondo_draw_first_channels(const struct rondo_graph *graph, int most);
+/** The graph with the channels that are drawn. Shares the channels of @a graph. */
+struct rondo_graph rondo_svg_channels(const struct rondo_graph *graph, int all);
 
 #endif

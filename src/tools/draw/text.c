@@ -188,6 +188,11 @@ void rondo_line_words(struct rondo_line *line, enum rondo_ink ink, const char *t
 
 void rondo_line_end(struct rondo_line *line) { fputc('\n', line->draw->out); }
 
+int rondo_text_is_bridge(const struct rondo_item *item)
+{
+    return item->kind == RONDO_ITEM_PCI && item->pci.class_code >> 8 == 0x0604;
+}
+
 rondo_status rondo_draw_finish(FILE *out)
 {
     errno = 0;

@@ -43,6 +43,12 @@ int rondo_text_columns(const char *text);
 /** Append to text like snprintf; cut off at its size. */
 void rondo_text_add(char *text, size_t bytes, const char *fmt, ...) RONDO_PRINTF(3, 4);
 
+/** @return whether the item is a PCI bridge. */
+int rondo_text_is_bridge(const struct rondo_item *item);
+/** Hash each item of the machine with its children, without addresses and names: equal parts have equal
+ * hashes. shape[nitems] must be zero. */
+void rondo_draw_shapes(const struct rondo_machine *machine, uint64_t *shape);
+
 /* A line made of pieces. A piece that does not fit starts the next line, after `indent`. */
 struct rondo_line {
     const struct rondo_draw *draw;

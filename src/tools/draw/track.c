@@ -6,13 +6,16 @@
 
 /* FIRST: pixels from the edge of a stop to the first level, room for an arrow. */
 enum { PORT = 4, TRACK_GAP = 12, FIRST = 12, MOST_TRACKS = 2, ARROW_ROOM = 10 };
+/* A stub reaches STUB pixels from the edge of its stop, and its name is below it or above it. Together they
+ * take STUB_LEVELS levels, from STUB_LEFT pixels on the left of the stop's middle to STUB_RIGHT on its right. */
+enum { STUB = 14, STUB_LEVELS = 4, STUB_LEFT = 20, STUB_RIGHT = 6 };
 
 /* Scratch memory for measuring a track. */
 struct work {
     struct rondo_leg *leg;
     int32_t *stop_of; /* per point; -1: the track does not stop there */
     int32_t (*order)[2];
-    struct rondo_levels *above, *below, gutter; /* per strip */
+    struct rondo_levels *above, *below; /* per strip */
     int32_t (*taken)[3];
 };
 
@@ -35,13 +38,15 @@ static void tracks_fold(struct rondo_place *place)
 /* Mark the devices, and the nets that a channel uses. @return their number. */
 static int columns_mark(struct rondo_place *place, struct work *work)
 {
-    int32_t n = place->topo->ndevs;
-    for (int p = 0; p < place->topo->ndevs + place->topo->nnets; p++)
-        place->column[p].strip = p < place->topo->ndevs ? 0 : -1;
+    int32_t n = 0;
+    for (int p = 0; p < place->topo->ndevs + place->topo->nnets; p++) {
+        place->column[p].strip = p < place->topo->ndevs && place->shown[p] == p ? 0 : -1;
+        n += place->column[p].strip == 0;
+    }
     for (int t = 0; t < place->ntracks; t++) {
         int legs = rondo_graph_legs(place->topo, place->graph, first_channel(&place->track[t]), work->leg);
         for (int i = 0; i < 2 * legs; i++) {
-            int32_t point = i % 2 ? work->leg[i / 2].to : work->leg[i / 2].from;
+            int32_t point = place->shown[i % 2 ? work->leg[i / 2].to : work->leg[i / 2].from];
             n += place->column[point].strip < 0;
             place->column[point].strip = 0;
         }
@@ -87,15 +92,34 @@ static rondo_status columns_make(struct rondo_place *place, struct work *work)
 
 /* ---- stops and hops ---- */
 
+/* Folded devices share a stop. */
 static void stop_add(struct rondo_place *place, struct rondo_track *track, int32_t *stop_of, int32_t point,
                      int32_t position)
 {
-    if (stop_of[point] >= 0) return;
+    point = place->shown[point];
+    if (stop_of[point] >= 0) {
+        struct rondo_stop *stop = &place->stop[stop_of[point]];
+        if (position >= 0) stop->last = stop->last + 1 == position ? position : -1;
+        return;
+    }
     const struct rondo_column *column = &place->column[point];
     stop_of[point] = place->nstops;
-    place->stop[place->nstops++] =
-        (struct rondo_stop){ .point = point, .position = position, .strip = column->strip, .x = column->x };
+    place->stop[place->nstops++] = (struct rondo_stop){ .point = point,
+                                                        .position = position,
+                                                        .last = position,
+                                                        .strip = column->strip,
+                                                        .x = column->x,
+                                                        .half = place->radius };
     track->nstops++;
+}
+
+/* Widen the stops of folded devices for their positions. */
+static void stops_widen(struct rondo_place *place, const struct rondo_track *track)
+{
+    for (int i = 0; i < track->nstops; i++) {
+        struct rondo_stop *stop = &place->stop[track->first_stop + i];
+        if (!place->apart && stop->last > stop->position) stop->half = 3 * place->radius;
+    }
 }
 
 static void track_fill(struct rondo_place *place, struct rondo_track *track, struct work *work)
@@ -108,12 +132,15 @@ static void track_fill(struct rondo_place *place, struct rondo_track *track, str
     for (int i = 0; i < graph->ndevs; i++)
         stop_add(place, track, work->stop_of,
                  graph->order[(size_t)channel * (size_t)graph->ndevs + (size_t)i], i);
-    track->nhops = rondo_graph_legs(place->topo, graph, channel, work->leg);
-    for (int i = 0; i < track->nhops; i++) {
-        stop_add(place, track, work->stop_of, work->leg[i].from, -1);
-        stop_add(place, track, work->stop_of, work->leg[i].to, -1);
-        place->hop[place->nhops++] = (struct rondo_hop){ .from = work->leg[i].from, .to = work->leg[i].to };
+    int nlegs = rondo_graph_legs(place->topo, graph, channel, work->leg);
+    for (int i = 0; i < nlegs; i++) {
+        int32_t from = place->shown[work->leg[i].from], to = place->shown[work->leg[i].to];
+        stop_add(place, track, work->stop_of, from, -1);
+        stop_add(place, track, work->stop_of, to, -1);
+        if (from != to) place->hop[place->nhops++] = (struct rondo_hop){ .from = from, .to = to };
     }
+    track->nhops = place->nhops - track->first_hop;
+    stops_widen(place, track);
 }
 
 /* ---- levels ---- */
@@ -128,6 +155,15 @@ static int is_next(const struct rondo_place *place, const struct rondo_track *tr
     return from->x < to->x;
 }
 
+/* Take the levels of a stub and its name. @return the first. */
+static int32_t stub_level(struct rondo_levels *levels, int32_t x)
+{
+    int32_t level = RONDO_PLACE_LEVELS;
+    for (int i = 0; i < STUB_LEVELS; i++)
+        level = min32(level, rondo_levels_take(levels, x - STUB_LEFT, x + STUB_RIGHT));
+    return level;
+}
+
 static void hop_level(struct rondo_place *place, const struct rondo_track *track, struct rondo_hop *hop,
                       struct work *work)
 {
@@ -135,11 +171,9 @@ static void hop_level(struct rondo_place *place, const struct rondo_track *track
                             *to = &place->stop[work->stop_of[hop->to]];
     int32_t left = min32(from->x, to->x) + PORT, right = max32(from->x, to->x) - PORT;
     if (from->strip != to->strip) {
-        hop->kind = RONDO_HOP_ROWS;
-        hop->level = rondo_levels_take(&work->below[from->strip], from->x - PORT, INT32_MAX);
-        hop->level_to = rondo_levels_take(&work->below[to->strip], to->x + PORT, INT32_MAX);
-        hop->gutter = rondo_levels_take(&work->gutter, min32(from->strip, to->strip),
-                                        max32(from->strip, to->strip));
+        hop->kind = RONDO_HOP_STUBS;
+        hop->level = stub_level(&work->below[from->strip], from->x);
+        hop->level_to = stub_level(&work->above[to->strip], to->x);
     } else if (is_next(place, track, from, to)) {
         hop->kind = RONDO_HOP_STRAIGHT;
     } else {
@@ -150,22 +184,19 @@ static void hop_level(struct rondo_place *place, const struct rondo_track *track
     }
 }
 
-/* Short hops take the levels nearest to the stops. */
+/* Stubs take the levels nearest to the stops, then short hops. */
 static void track_levels(struct rondo_place *place, struct rondo_track *track, struct work *work)
 {
-    size_t rows = (size_t)place->nstrips, room = (size_t)track->nhops + 1;
+    size_t rows = (size_t)place->nstrips, room = STUB_LEVELS * ((size_t)track->nhops + 1);
     for (size_t r = 0; r < rows; r++) {
         work->above[r] = (struct rondo_levels){ .taken = work->taken + (2 * r) * room };
         work->below[r] = (struct rondo_levels){ .taken = work->taken + (2 * r + 1) * room };
     }
-    work->gutter = (struct rondo_levels){ .taken = work->taken + 2 * rows * room };
     for (int i = 0; i < track->nhops; i++) {
         const struct rondo_hop *hop = &place->hop[track->first_hop + i];
         const struct rondo_stop *from = &place->stop[work->stop_of[hop->from]],
                                 *to = &place->stop[work->stop_of[hop->to]];
-        int32_t span = from->strip != to->strip ? INT32_MAX
-                       : from->x < to->x        ? to->x - from->x
-                                                : from->x - to->x;
+        int32_t span = from->strip != to->strip ? 0 : from->x < to->x ? to->x - from->x : from->x - to->x;
         work->order[i][0] = span;
         work->order[i][1] = i;
     }
@@ -178,8 +209,6 @@ static void track_levels(struct rondo_place *place, struct rondo_track *track, s
         track->y[r] = -1;
     }
     for (int i = 0; i < track->nstops; i++) track->y[place->stop[track->first_stop + i].strip] = 0;
-    track->gutter = place->gutter + 10;
-    if (work->gutter.count) place->gutter += 10 + place->size->step * work->gutter.count;
 }
 
 static int32_t levels_height(const struct rondo_place *place, int32_t levels)
@@ -207,7 +236,7 @@ static rondo_status work_init(struct work *work, struct rondo_place *place)
     RONDO_TRY(RONDO_NEW_ARRAY(work->order, hops, "a picture's channels"));
     RONDO_TRY(RONDO_NEW_ARRAY(work->above, rows, "a picture's channels"));
     RONDO_TRY(RONDO_NEW_ARRAY(work->below, rows, "a picture's channels"));
-    return RONDO_NEW_ARRAY(work->taken, (2 * rows + 1) * (hops + 1), "a picture's channels");
+    return RONDO_NEW_ARRAY(work->taken, 2 * rows * STUB_LEVELS * (hops + 1), "a picture's channels");
 }
 
 static rondo_status tracks_alloc(struct rondo_place *place)
@@ -266,12 +295,12 @@ static void hop_place(const struct rondo_place *place, const struct rondo_track 
     int32_t radius = place->radius, edge = radius - 1, step = place->size->step, out = from->x - PORT,
             in = to->x + PORT;
     int32_t first = radius + FIRST, y = from->y - first - step * hop->level,
-            below = from->y + first + step * hop->level, below_to = to->y + first + step * hop->level_to;
-    int32_t gutter = place->right + track->gutter + hop->gutter * step;
+            below = from->y + first + step * hop->level;
     switch (hop->kind) {
     case RONDO_HOP_STRAIGHT:
-        rondo_points_set(&hop->line, 2,
-                         (const int32_t[][2]){ { from->x + radius, from->y }, { to->x - radius, to->y } });
+        rondo_points_set(
+            &hop->line, 2,
+            (const int32_t[][2]){ { from->x + from->half, from->y }, { to->x - to->half, to->y } });
         break;
     case RONDO_HOP_ABOVE:
         rondo_points_set(&hop->line, 4,
@@ -286,13 +315,12 @@ static void hop_place(const struct rondo_place *place, const struct rondo_track 
                              { out, from->y + edge }, { out, below }, { in, below }, { in, to->y + edge } });
         break;
     default:
-        rondo_points_set(&hop->line, 6,
-                         (const int32_t[][2]){ { out, from->y + edge },
-                                               { out, below },
-                                               { gutter, below },
-                                               { gutter, below_to },
-                                               { in, below_to },
-                                               { in, to->y + edge } });
+        rondo_points_set(&hop->line, 2,
+                         (const int32_t[][2]){ { from->x, from->y + edge },
+                                               { from->x, from->y + radius + STUB + step * hop->level } });
+        rondo_points_set(&hop->end, 2,
+                         (const int32_t[][2]){ { to->x, to->y - radius - STUB - step * hop->level_to },
+                                               { to->x, to->y - edge } });
     }
 }
 

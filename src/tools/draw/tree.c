@@ -22,7 +22,7 @@ struct tree {
     int32_t *detail;  /* first child without one */
     int32_t *sibling; /* next in the same list */
     int32_t *point;   /* its point; for a GPU, that of its first device */
-    uint64_t *shape;  /* hash of the item and its children, without addresses and names */
+    uint64_t *shape;  /* of rondo_draw_shapes */
     int printing;     /* 0: measure, 1: print */
     int domains;      /* show bus ids with their domain */
     int name_columns, busid_columns, link_columns;
@@ -45,45 +45,17 @@ static int is_row(const struct rondo_item *item)
            item->kind != RONDO_ITEM_PCILINK && item->kind != RONDO_ITEM_CACHE;
 }
 
-static int is_bridge(const struct rondo_item *item)
-{
-    return item->kind == RONDO_ITEM_PCI && item->pci.class_code >> 8 == 0x0604;
-}
-
-/* Hash an item without its address, name and number. */
-static uint64_t item_shape(const struct rondo_item *item)
-{
-    int64_t v[6] = { item->kind };
-    switch (item->kind) {
-    case RONDO_ITEM_CPU:
-        v[1] = item->cpu.arch, v[2] = item->cpu.vendor, v[3] = item->cpu.family, v[4] = item->cpu.model;
-        v[5] = rondo_cores_count(&item->cpu.cores);
-        break;
-    case RONDO_ITEM_PCI:
-        v[1] = item->pci.class_code, v[2] = item->pci.speed, v[3] = item->pci.width, v[4] = item->pci.device;
-        break;
-    case RONDO_ITEM_GPU: v[1] = item->gpu.sm, v[2] = item->gpu.gdr; break;
-    case RONDO_ITEM_NET: v[1] = item->net.mbps, v[2] = item->net.port, v[3] = item->net.gdr; break;
-    case RONDO_ITEM_NVLINK: v[1] = item->nvlink.count; break;
-    case RONDO_ITEM_C2C: v[1] = item->c2c.count, v[2] = item->c2c.mbs; break;
-    case RONDO_ITEM_CACHE: v[1] = item->cache.level, v[2] = item->cache.bytes; break;
-    default: break;
-    }
-    return rondo_hash(v, sizeof v, 0);
-}
-
 /* Walk backwards, so that children come before their parents: a bridge without children has no row. */
 static void tree_index(struct tree *tree)
 {
     const struct rondo_item *item = tree->machine->item;
+    rondo_draw_shapes(tree->machine, tree->shape);
     for (int32_t i = 0; i < tree->machine->nitems; i++)
         tree->child[i] = tree->detail[i] = tree->sibling[i] = tree->point[i] = -1;
     for (int32_t i = tree->machine->nitems - 1; i >= 0; i--) {
         int32_t parent = item[i].parent;
         if (item[i].kind == RONDO_ITEM_PCI && item[i].pci.busid >> 20 != 0) tree->domains = 1;
-        tree->shape[i] = rondo_hash(&tree->shape[i], sizeof tree->shape[i], item_shape(&item[i]));
-        if (parent < 0 || (is_bridge(&item[i]) && tree->child[i] < 0)) continue;
-        tree->shape[parent] = rondo_hash(&tree->shape[i], sizeof tree->shape[i], tree->shape[parent]);
+        if (parent < 0 || (rondo_text_is_bridge(&item[i]) && tree->child[i] < 0)) continue;
         int32_t *list = is_row(&item[i]) ? &tree->child[parent] : &tree->detail[parent];
         tree->sibling[i] = *list;
         *list = i;
@@ -292,7 +264,7 @@ static int32_t row_fill(struct row *row, const struct tree *tree, int32_t at)
         snprintf(row->name, sizeof row->name, "%s",
                  nic >= 0                              ? "NIC"
                  : item->pci.class_code >> 8 == 0x0680 ? "NVSwitch"
-                 : is_bridge(item)                     ? "PCI"
+                 : rondo_text_is_bridge(item)          ? "PCI"
                                                        : "PCI device");
         if (nic < 0) return at;
         at = nic;

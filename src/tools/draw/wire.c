@@ -228,7 +228,8 @@ static void bus_add(struct rondo_place *place)
     for (int i = 0; i < topo->nnodes; i++) {
         const struct rondo_topo_node *node = &topo->node[i];
         int32_t mbs = 0;
-        for (int l = node->first; node->type == RONDO_NODE_CPU && l < node->first + node->nlinks; l++) {
+        for (int l = node->first;
+             node->type == RONDO_NODE_CPU && place->box[i].w > 0 && l < node->first + node->nlinks; l++) {
             if (topo->link[l].type == RONDO_LINK_SYS) mbs = max32(mbs, topo->link[l].mbs);
         }
         if (mbs > 0) {
@@ -259,7 +260,7 @@ rondo_status rondo_wires_measure(struct rondo_place *place)
     struct port *ports;
     int nports = 0;
     for (int l = 0; l < topo->nlinks; l++) {
-        if (topo->link[l].type == RONDO_LINK_SYS &&
+        if (topo->link[l].type == RONDO_LINK_SYS && place->box[topo->link[l].from].w > 0 &&
             place->box[topo->link[l].from].row != place->box[topo->link[l].to].row)
             place->bus = 1;
     }
