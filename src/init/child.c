@@ -7,7 +7,9 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/param.h"
+#include "call/report.h"
 #include "call/stream.h"
+#include "call/wait.h"
 #include "comm/backend.h"
 #include "init/engine.h"
 #include "init/life.h"
@@ -261,6 +263,48 @@ rondo_status rondo_comm_shrink(rondo_comm *comm, const int *exclude, int nexclud
     return status;
 }
 
+static rondo_status among(struct rondo_ctx *parent, const int *members, int n, uint64_t tag,
+                          const rondo_config *config, rondo_comm **newcomm)
+{
+    struct rondo_bootstrap *bootstrap;
+    struct rondo_ctx *ctx;
+    int self = 0;
+    rondo_status status;
+    while (self < n && members[self] != parent->job.rank) {
+        self++;
+    }
+    if (self == n) {
+        return rondo_fail(RONDO_INTERNAL_ERROR, "rank %d is no member of the communicator that it makes",
+                          parent->job.rank);
+    }
+    tag = rondo_child_tag(parent->job.hash, "among", tag, members, sizeof(*members) * (size_t)n);
+    RONDO_TRY(rondo_ctx_create_child(parent, self, n, config, &ctx));
+    status = shrink_inherits(parent, ctx) ? rondo_child_inherit(ctx, parent, members, n, tag) : RONDO_SUCCESS;
+    if (status == RONDO_SUCCESS) {
+        status = rondo_child_bootstrap(parent, members, n, self, tag, &bootstrap);
+    }
+    if (status != RONDO_SUCCESS) {
+        rondo_ctx_free(ctx);
+        return status;
+    }
+    return rondo_comm_start(ctx, bootstrap, NULL, newcomm);
+}
+
+rondo_status rondo_engine_among(rondo_comm *comm, const int *members, int n, uint64_t tag,
+                                const rondo_config *config, rondo_comm **newcomm)
+{
+    struct rondo_ctx *parent;
+    rondo_status status;
+    RONDO_TRY(rondo_comm_enter(comm, "rondo_engine_among", &parent));
+    status = rondo_ctx_ready(parent);
+    if (status == RONDO_SUCCESS) {
+        status = among(parent, members, n, tag, config, newcomm);
+    }
+    rondo_ctx_keep_error(parent, status);
+    rondo_comm_leave(comm);
+    return status;
+}
+
 /* ---- telling each other ---- */
 
 static rondo_status run_round(struct rondo_ctx *ctx, struct rondo_bootstrap *b)
@@ -333,4 +377,29 @@ rondo_status rondo_engine_bytes(rondo_comm *comm, uint64_t *bytes)
     *bytes = ctx->wiring.bytes;
     rondo_comm_unvisit(comm);
     return RONDO_SUCCESS;
+}
+
+void rondo_engine_end(rondo_comm *comm, rondo_status reason, const char *text)
+{
+    struct rondo_ctx *ctx;
+    if (rondo_comm_visit(comm, "rondo_engine_end", &ctx) != RONDO_SUCCESS) {
+        return;
+    }
+    if (rondo_ctx_ready(ctx) == RONDO_SUCCESS) {
+        rondo_ctx_fail(ctx, rondo_fail_quiet(reason, "%s", text), -1);
+    }
+    rondo_comm_unvisit(comm);
+}
+
+void rondo_engine_late(rondo_comm *comm, const char *why, char *text, size_t size)
+{
+    struct rondo_ctx *ctx;
+    int peer = -1;
+    text[0] = '\0';
+    if (rondo_comm_visit(comm, "rondo_engine_late", &ctx) != RONDO_SUCCESS) {
+        return;
+    }
+    rondo_stragglers_text(ctx, &peer, text, size);
+    rondo_report_late(ctx, peer >= 0 && ctx->wiring.layout.node_of[peer] == ctx->wiring.layout.node, why);
+    rondo_comm_unvisit(comm);
 }

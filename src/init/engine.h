@@ -19,6 +19,21 @@ rondo_status rondo_engine_create(struct rondo_bootstrap *bootstrap, const rondo_
  * control plane, whatever memory the communicator is of. Not in a group.
  */
 rondo_status rondo_engine_share(rondo_comm *comm, const void *mine, void *all, size_t bytes);
+/**
+ * Create a communicator of the parent's ranks members[0 .. n - 1], which all call this with the same members
+ * and tag; nobody else need. As rondo_comm_shrink otherwise, but it leaves the parent's calls alone.
+ * @param tag  a new one for each creation with these members
+ * Threads of a rank take turns in this call, and in the steps of such creations.
+ */
+rondo_status rondo_engine_among(rondo_comm *comm, const int *members, int n, uint64_t tag,
+                                const rondo_config *config, rondo_comm **newcomm);
+/** End the communicator on all ranks as soon as they notice, with this reason, and keep it until it is
+ * destroyed. From any thread. */
+void rondo_engine_end(rondo_comm *comm, rondo_status reason, const char *text);
+/** A call takes too long: describe the ranks that have not made it ("; rank 3 on host has ..", empty if there
+ * are none), and have the report written that RONDO_REPORT asks for, which begins with why. From any
+ * thread. */
+void rondo_engine_late(rondo_comm *comm, const char *why, char *text, size_t size);
 /** End the work of all ranks as soon as they notice, as after an error, but keep the communicator, so that it
  * can be shrunk and destroyed. From any thread. */
 rondo_status rondo_engine_revoke(rondo_comm *comm);

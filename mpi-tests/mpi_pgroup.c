@@ -1,0 +1,598 @@
+/*
+ * mpi_pgroup: process groups as training frameworks use them, over rondo_pgroup.h and, call for call as
+ * PyTorch's ProcessGroupNCCL, over the NCCL face: communicators made at the first call, pairs, messages to
+ * itself, batches, splits, groups in different orders, time limits, abort and destroy from the watchdog.
+ *
+ *   mpirun -n N mpi_pgroup [--gpu]
+ */
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "mpi_pgroup.h"
+#include "rondo_pgroup.h"
+
+int pg_on_gpu;
+rondo_stream pg_stream;
+
+/* ---- data ---- */
+
+double *pg_data(double base)
+{
+    double *data = malloc(PG_COUNT * sizeof(*data)), *there;
+    for (int i = 0; i < PG_COUNT; i++) {
+        data[i] = base + i;
+    }
+    if (!pg_on_gpu) {
+        return data;
+    }
+    there = test_device_alloc(PG_COUNT * sizeof(*data));
+    test_device_copy(there, data, PG_COUNT * sizeof(*data));
+    free(data);
+    return there;
+}
+
+int pg_is(double *data, double base, double step)
+{
+    double *here = data;
+    int wrong = 0;
+    if (pg_on_gpu) {
+        here = malloc(PG_COUNT * sizeof(*here));
+        test_device_wait(pg_stream);
+        test_device_copy(here, data, PG_COUNT * sizeof(*here));
+    }
+    for (int i = 0; i < PG_COUNT; i++) {
+        wrong += here[i] != base + i * step;
+    }
+    if (pg_on_gpu) {
+        free(here);
+    }
+    return wrong == 0;
+}
+
+void pg_free(double *data)
+{
+    if (pg_on_gpu) {
+        test_device_free(data);
+    } else {
+        free(data);
+    }
+}
+
+/* ---- calls ---- */
+
+static rondo_pgroup_opts opts_of(int64_t timeout_ms)
+{
+    rondo_pgroup_opts opts = RONDO_PGROUP_OPTS_INIT;
+    opts.stream = pg_stream;
+    opts.timeout_ms = timeout_ms;
+    return opts;
+}
+
+#define MUST(call) TEST_MUST(call, NULL)
+
+static rondo_status sum_start(rondo_pgroup *group, double *data, rondo_pgroup_work **work)
+{
+    rondo_pgroup_opts opts = opts_of(RONDO_CONFIG_DEFAULT);
+    return rondo_pgroup_all_reduce(group, data, data, PG_COUNT, RONDO_FLOAT64, RONDO_SUM, &opts, work);
+}
+
+static void finish(rondo_pgroup_work *work)
+{
+    MUST(rondo_pgroup_work_wait(work, RONDO_CONFIG_DEFAULT));
+    MUST(rondo_pgroup_work_free(work));
+}
+
+/* A sum over a group, whose ranks contribute their numbers in it. */
+static void check_sum(rondo_pgroup *group)
+{
+    int rank, n;
+    double *data;
+    rondo_pgroup_work *work;
+    MUST(rondo_pgroup_rank(group, &rank));
+    MUST(rondo_pgroup_count(group, &n));
+    data = pg_data(rank);
+    MUST(sum_start(group, data, &work));
+    finish(work);
+    test_check(pg_is(data, n * (n - 1) / 2.0, n), "a sum of %d ranks is wrong", n);
+    pg_free(data);
+}
+
+static rondo_pgroup *group_new(rondo_pgroup *parent, const int *ranks, int n,
+                               const rondo_pgroup_config *config)
+{
+    rondo_pgroup *group;
+    MUST(rondo_pgroup_new(parent, ranks, n, config, &group));
+    return group;
+}
+
+/* ---- cases ---- */
+
+static void works(rondo_pgroup *world)
+{
+    enum { WORKS = 20 };
+    rondo_pgroup_work *work[WORKS];
+    double *data[WORKS];
+    uint64_t before, after;
+    char text[100];
+    int done = 0, n = test.nranks;
+    test.what = "works";
+    check_sum(world);
+    MUST(rondo_pgroup_sequence(world, &before));
+    for (int i = 0; i < WORKS; i++) {
+        data[i] = pg_data(i + test.rank);
+        MUST(sum_start(world, data[i], &work[i]));
+    }
+    MUST(rondo_pgroup_work_text(work[3], text, sizeof(text)));
+    test_check(strncmp(text, "all_reduce #5 (3000 ", 20) == 0 && strstr(text, "of group \"world\"") != NULL,
+               "the text is %s", text);
+    while (!done) { /* the last first */
+        MUST(rondo_pgroup_work_test(work[WORKS - 1], &done));
+        sched_yield();
+    }
+    for (int i = 0; i < WORKS; i++) {
+        finish(work[i]);
+        test_check(pg_is(data[i], i * n + n * (n - 1) / 2.0, n), "sum %d is wrong", i);
+        pg_free(data[i]);
+    }
+    MUST(rondo_pgroup_sequence(world, &after));
+    test_check(before == 1 && after == 1 + WORKS, "%d collectives counted", (int)after);
+}
+
+/* Given up at once, and finished by destroy. */
+static void freed_works(rondo_pgroup *world)
+{
+    double *data = pg_data(0);
+    int *all = malloc(sizeof(*all) * (size_t)test.nranks);
+    rondo_pgroup_work *work;
+    rondo_pgroup *group;
+    test.what = "freed works";
+    for (int r = 0; r < test.nranks; r++) {
+        all[r] = r;
+    }
+    group = group_new(world, all, test.nranks, NULL);
+    MUST(sum_start(group, data, &work));
+    MUST(rondo_pgroup_work_free(work));
+    MUST(rondo_pgroup_destroy(group));
+    test_check(pg_is(data, 0, test.nranks), "a sum that nobody waited for is wrong");
+    pg_free(data);
+    free(all);
+}
+
+/* Halves at once, then pairs of neighbours that overlap; only members call. */
+static void groups(rondo_pgroup *world)
+{
+    int ranks[TEST_MAX_RANKS], n = 0;
+    rondo_pgroup *group, *left = NULL, *right = NULL;
+    test.what = "groups";
+    for (int r = test.rank % 2; r < test.nranks; r += 2) {
+        ranks[n++] = r;
+    }
+    group = group_new(world, ranks, n, NULL);
+    check_sum(group);
+    check_sum(group);
+    MUST(rondo_pgroup_destroy(group));
+    if (test.rank > 0) {
+        left = group_new(world, (int[]){ test.rank, test.rank - 1 }, 2, NULL); /* this rank is the first */
+    }
+    if (test.rank + 1 < test.nranks) {
+        right = group_new(world, (int[]){ test.rank + 1, test.rank }, 2, NULL);
+    }
+    if (left != NULL) {
+        check_sum(left);
+        MUST(rondo_pgroup_destroy(left));
+    }
+    if (right != NULL) {
+        check_sum(right);
+        MUST(rondo_pgroup_destroy(right));
+    }
+}
+
+/* Two groups of the same ranks, used in another order by each rank. */
+static void orders(rondo_pgroup *world)
+{
+    int *all = malloc(sizeof(*all) * (size_t)test.nranks), first = test.rank % 2;
+    double *data[2] = { pg_data(0), pg_data(10) };
+    rondo_pgroup_work *work[2];
+    rondo_pgroup *group[2];
+    test.what = "orders";
+    for (int r = 0; r < test.nranks; r++) {
+        all[r] = r;
+    }
+    for (int g = 0; g < 2; g++) {
+        group[g] = group_new(world, all, test.nranks, NULL);
+    }
+    for (int i = 0; i < 2; i++) {
+        int g = i ^ first;
+        MUST(sum_start(group[g], data[g], &work[g]));
+    }
+    for (int i = 0; i < 2; i++) {
+        int g = i ^ first;
+        finish(work[g]);
+        test_check(pg_is(data[g], 10.0 * g * test.nranks, test.nranks), "sum of group %d is wrong", g);
+        MUST(rondo_pgroup_destroy(group[g]));
+        pg_free(data[g]);
+    }
+    free(all);
+}
+
+/* A ring in which all send first: each pair is made by its first message, and nobody waits in the making. */
+static void pairs(rondo_pgroup *world)
+{
+    int n = test.nranks, next = (test.rank + 1) % n, last = (test.rank + n - 1) % n;
+    rondo_pgroup_opts opts = opts_of(RONDO_CONFIG_DEFAULT);
+    uint64_t before, after;
+    test.what = "pairs";
+    MUST(rondo_pgroup_sequence(world, &before));
+    for (int round = 0; round < 3; round++) {
+        double *out = pg_data(test.rank + 100 * round), *in = pg_data(-1);
+        rondo_pgroup_work *work[2];
+        MUST(rondo_pgroup_send(world, out, PG_COUNT, RONDO_FLOAT64, next, &opts, &work[0]));
+        MUST(rondo_pgroup_recv(world, in, PG_COUNT, RONDO_FLOAT64, last, &opts, &work[1]));
+        finish(work[1]);
+        finish(work[0]);
+        test_check(pg_is(in, last + 100 * round, 1), "the message of rank %d is wrong", last);
+        pg_free(out);
+        pg_free(in);
+    }
+    MUST(rondo_pgroup_sequence(world, &after));
+    test_check(before == after, "messages were counted as collectives");
+}
+
+/* Ranks 0 and 1 only, in calls that wait, while the others are elsewhere. */
+static void one_pair(rondo_pgroup *world)
+{
+    rondo_pgroup_opts opts = opts_of(RONDO_CONFIG_DEFAULT);
+    double *data = pg_data(test.rank);
+    test.what = "one pair";
+    if (test.nranks > 1 && test.rank == 0) {
+        MUST(rondo_pgroup_send(world, data, PG_COUNT, RONDO_FLOAT64, 1, &opts, NULL));
+        MUST(rondo_pgroup_recv(world, data, PG_COUNT, RONDO_FLOAT64, 1, &opts, NULL));
+        test_check(pg_is(data, 0, 1), "rank 1 sent something else back");
+    } else if (test.rank == 1) {
+        MUST(rondo_pgroup_recv(world, data, PG_COUNT, RONDO_FLOAT64, 0, &opts, NULL));
+        MUST(rondo_pgroup_send(world, data, PG_COUNT, RONDO_FLOAT64, 0, &opts, NULL));
+        test_check(pg_is(data, 0, 1), "the message of rank 0 is wrong");
+    }
+    pg_free(data);
+}
+
+static void to_itself(rondo_pgroup *world)
+{
+    rondo_pgroup_opts opts = opts_of(RONDO_CONFIG_DEFAULT);
+    double *out[2] = { pg_data(1), pg_data(2) }, *in[2] = { pg_data(-1), pg_data(-1) };
+    rondo_pgroup_work *work[3];
+    test.what = "to itself";
+    MUST(rondo_pgroup_send(world, out[0], PG_COUNT, RONDO_FLOAT64, test.rank, &opts, &work[0]));
+    MUST(rondo_pgroup_send(world, out[1], PG_COUNT, RONDO_FLOAT64, test.rank, &opts, &work[1]));
+    MUST(rondo_pgroup_recv(world, in[0], PG_COUNT, RONDO_FLOAT64, test.rank, &opts, &work[2]));
+    MUST(rondo_pgroup_recv(world, in[1], PG_COUNT, RONDO_FLOAT64, test.rank, &opts, NULL));
+    for (int i = 0; i < 3; i++) {
+        finish(work[i]);
+    }
+    for (int i = 0; i < 2; i++) {
+        test_check(pg_is(in[i], i + 1, 1), "message %d to itself is wrong", i);
+        pg_free(in[i]);
+        pg_free(out[i]);
+    }
+}
+
+static void batches(rondo_pgroup *world)
+{
+    int n = test.nranks, next = (test.rank + 1) % n, last = (test.rank + n - 1) % n;
+    rondo_pgroup_opts opts = opts_of(RONDO_CONFIG_DEFAULT);
+    double *sum[3], *out = pg_data(test.rank), *in = pg_data(-1);
+    rondo_pgroup_work *work;
+    uint64_t before, after;
+    test.what = "batches";
+    MUST(rondo_pgroup_sequence(world, &before));
+    MUST(rondo_pgroup_batch_start(world, &opts));
+    for (int i = 0; i < 3; i++) {
+        sum[i] = pg_data(i);
+        MUST(rondo_pgroup_all_reduce(world, sum[i], sum[i], PG_COUNT, RONDO_FLOAT64, RONDO_SUM, NULL, NULL));
+    }
+    MUST(rondo_pgroup_send(world, out, PG_COUNT, RONDO_FLOAT64, next, NULL, NULL));
+    MUST(rondo_pgroup_recv(world, in, PG_COUNT, RONDO_FLOAT64, last, NULL, NULL));
+    MUST(rondo_pgroup_batch_end(world, &work));
+    finish(work);
+    test_check(pg_is(in, last, 1), "the batch's message is wrong");
+    for (int i = 0; i < 3; i++) {
+        test_check(pg_is(sum[i], i * n, n), "sum %d of the batch is wrong", i);
+        pg_free(sum[i]);
+    }
+    MUST(rondo_pgroup_sequence(world, &after));
+    test_check(after == before + 1, "a batch counts as %d", (int)(after - before));
+    MUST(rondo_pgroup_batch_start(world, &opts));
+    test_check(rondo_pgroup_send(world, out, PG_COUNT, RONDO_FLOAT64, n, NULL, NULL) ==
+                   RONDO_INVALID_ARGUMENT,
+               "a batch took a rank that there is not");
+    test_check(rondo_pgroup_send(world, out, 1, RONDO_FLOAT64, next, &opts, NULL) == RONDO_INVALID_USAGE,
+               "a call of a batch had settings");
+    test_check(rondo_pgroup_batch_end(world, &work) == RONDO_INVALID_USAGE,
+               "a batch with a refused call ran");
+    check_sum(world); /* and nothing is out of step */
+    pg_free(out);
+    pg_free(in);
+}
+
+static void splits(rondo_pgroup *world)
+{
+    rondo_pgroup *half = NULL, *quarter = NULL;
+    int rank, n,
+        color = test.rank == test.nranks - 1 && test.nranks > 2 ? RONDO_SPLIT_NOCOLOR : test.rank % 2;
+    test.what = "splits";
+    MUST(rondo_pgroup_split(world, color, -test.rank, NULL, &half));
+    test_check((half == NULL) == (color == RONDO_SPLIT_NOCOLOR), "a rank without a colour has a group");
+    if (half == NULL) {
+        return;
+    }
+    MUST(rondo_pgroup_rank(half, &rank));
+    MUST(rondo_pgroup_count(half, &n));
+    test_check(rank == n - 1 - test.rank / 2, "rank %d of %d", rank, n);
+    check_sum(half);
+    MUST(rondo_pgroup_split(half, rank, 0, NULL, &quarter));
+    check_sum(quarter);
+    MUST(rondo_pgroup_destroy(half)); /* the parent first */
+    check_sum(quarter);
+    MUST(rondo_pgroup_destroy(quarter));
+}
+
+static void counted_calls(rondo_pgroup *world)
+{
+    size_t counts[TEST_MAX_RANKS] = { 0 }, displs[TEST_MAX_RANKS] = { 0 };
+    int n = test.nranks, wrong = 0;
+    double *all = calloc((size_t)(n * n), sizeof(*all)), mine[TEST_MAX_RANKS] = { 0 };
+    rondo_pgroup_opts host = RONDO_PGROUP_OPTS_INIT;
+    rondo_pgroup_work *work;
+    test.what = "counts";
+    host.device = -1;
+    for (int r = 0; r < n; r++) {
+        counts[r] = (size_t)r + 1;
+        displs[r] = (size_t)(r * n);
+        mine[r] = 100 * test.rank + r;
+    }
+    MUST(rondo_pgroup_all_gatherv(world, mine, all, counts, displs, RONDO_FLOAT64, &host, &work));
+    memset(counts, 0xff, sizeof(counts)); /* they were copied */
+    finish(work);
+    for (int r = 0; r < n; r++) {
+        for (int i = 0; i < n; i++) {
+            wrong += all[r * n + i] != (i <= r ? 100 * r + i : 0);
+        }
+    }
+    test_check(wrong == 0, "%d wrong values", wrong);
+    MUST(rondo_pgroup_barrier(world, &host, NULL));
+    free(all);
+}
+
+static void refusals(rondo_pgroup *world)
+{
+    double x = 0;
+    rondo_pgroup *group = NULL;
+    rondo_pgroup_work *work = NULL;
+    int other = (test.rank + 1) % test.nranks;
+    uint64_t before, after;
+    test.what = "refusals";
+    MUST(rondo_pgroup_sequence(world, &before));
+    test_check(rondo_pgroup_all_reduce(world, &x, &x, 1, RONDO_FLOAT64, RONDO_BAND, NULL, &work) ==
+                       RONDO_INVALID_ARGUMENT &&
+                   work == NULL,
+               "a bitwise operation on doubles was taken");
+    test_check(rondo_pgroup_broadcast(world, &x, &x, 1, RONDO_FLOAT64, test.nranks, NULL, NULL) ==
+                   RONDO_INVALID_ARGUMENT,
+               "a root outside was taken");
+    test_check(rondo_pgroup_new(world, &other, 1, NULL, &group) ==
+                   (test.nranks > 1 ? RONDO_INVALID_ARGUMENT : RONDO_SUCCESS),
+               "a group without this rank was made");
+    if (group != NULL) {
+        MUST(rondo_pgroup_destroy(group));
+    }
+    test_check(rondo_pgroup_new(world, (int[]){ test.rank, test.rank }, 2, NULL, &group) ==
+                   RONDO_INVALID_ARGUMENT,
+               "a rank twice was taken");
+    test_check(rondo_pgroup_work_wait(NULL, 0) == RONDO_INVALID_ARGUMENT, "NULL was waited for");
+    MUST(rondo_group_start());
+    test_check(rondo_pgroup_barrier(world, NULL, NULL) == RONDO_INVALID_USAGE, "a call inside a group");
+    MUST(rondo_group_end());
+    MUST(rondo_pgroup_sequence(world, &after));
+    test_check(before == after, "refused calls were counted");
+    check_sum(world); /* refused calls harm nobody */
+}
+
+/* ---- ends ---- */
+
+struct told {
+    int done; /* atomic */
+    rondo_status status;
+    char text[600];
+};
+
+/* In the watchdog's thread. */
+static void on_error(void *arg, rondo_pgroup *group, rondo_status status, const char *text)
+{
+    struct told *told = arg;
+    told->status = status;
+    snprintf(told->text, sizeof(told->text), "%s", text);
+    (void)rondo_pgroup_abort(group);
+    (void)rondo_pgroup_destroy(group);
+    __atomic_store_n(&told->done, 1, __ATOMIC_RELEASE);
+}
+
+static int is_told(struct told *told)
+{
+    for (double end = test_now() + 30; test_now() < end && !__atomic_load_n(&told->done, __ATOMIC_ACQUIRE);) {
+        usleep(1000);
+    }
+    return __atomic_load_n(&told->done, __ATOMIC_ACQUIRE);
+}
+
+/* The last rank does not make the call; the others' watchdogs name it, and end and free the group. */
+static void late(rondo_pgroup *group, struct told *told)
+{
+    int last = test.nranks - 1;
+    char name[32];
+    double *data = pg_data(0);
+    rondo_pgroup_opts opts = opts_of(300);
+    snprintf(name, sizeof(name), "rank %d on ", last);
+    check_sum(group);
+    if (test.rank != last) {
+        rondo_pgroup_work *work;
+        rondo_status status = rondo_pgroup_all_reduce(group, data, data, PG_COUNT, RONDO_FLOAT64, RONDO_SUM,
+                                                      &opts, &work);
+        test_check(status == RONDO_SUCCESS, "the late call: %s", rondo_last_error(NULL));
+        status = rondo_pgroup_work_wait(work, 1);
+        test_check(status != RONDO_SUCCESS, "a wait of 1 ms gave %s", rondo_status_string(status));
+        status = rondo_pgroup_work_wait(work, RONDO_CONFIG_DEFAULT);
+        test_check(status == RONDO_TIMEOUT || status == RONDO_REMOTE_ERROR, "the wait gave %s: %s",
+                   rondo_status_string(status), rondo_last_error(NULL));
+        test_check(strstr(rondo_last_error(NULL), name) != NULL, "rank %d is not named: %s", last,
+                   rondo_last_error(NULL));
+        test_check(is_told(told) && told->status == status, "the watchdog told %s",
+                   rondo_status_string(told->status));
+        MUST(rondo_pgroup_work_free(work)); /* it outlives its group */
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (test.rank == last) {
+        rondo_status status = sum_start(group, data, NULL);
+        test_check(status != RONDO_SUCCESS || pg_on_gpu, "a call on a group that others ended was taken");
+        if (status == RONDO_SUCCESS) {
+            (void)rondo_pgroup_abort(group);
+        }
+        if (status == RONDO_SUCCESS || !is_told(told)) {
+            MUST(rondo_pgroup_destroy(group));
+        }
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    pg_free(data);
+}
+
+static void time_limits(rondo_pgroup *world)
+{
+    int all[TEST_MAX_RANKS];
+    rondo_pgroup_config config = RONDO_PGROUP_CONFIG_INIT;
+    rondo_pgroup_id id;
+    rondo_pgroup *group;
+    struct told told = { 0 };
+    test.what = "time limit";
+    for (int r = 0; r < test.nranks; r++) {
+        all[r] = r;
+    }
+    config.on_error = on_error;
+    config.arg = &told;
+    config.name = "limited";
+    config.device = pg_on_gpu ? RONDO_DEVICE_CURRENT : RONDO_CONFIG_DEFAULT;
+    late(group_new(world, all, test.nranks, &config), &told);
+    test.what = "time limit of a default group"; /* whose watchdog ends itself */
+    memset(&told, 0, sizeof(told));
+    memset(&id, 0, sizeof(id));
+    if (test.rank == 0) {
+        MUST(rondo_pgroup_id_create(&id));
+    }
+    MPI_Bcast(&id, sizeof(id), MPI_BYTE, 0, MPI_COMM_WORLD);
+    MUST(rondo_pgroup_create_id(&id, test.rank, test.nranks, &config, &group));
+    late(group, &told);
+    check_sum(world); /* other groups go on */
+}
+
+static void *abort_later(void *group)
+{
+    usleep(50000);
+    MUST(rondo_pgroup_abort(group));
+    return NULL;
+}
+
+/* Another thread ends the group in which this one waits for a rank that never comes. */
+static void aborts(rondo_pgroup *world)
+{
+    int all[TEST_MAX_RANKS];
+    rondo_pgroup *group;
+    test.what = "abort";
+    for (int r = 0; r < test.nranks; r++) {
+        all[r] = r;
+    }
+    group = group_new(world, all, test.nranks, NULL);
+    for (int made = 0; made < 2; made++) { /* before its communicator is made, then after */
+        if (test.rank != test.nranks - 1) {
+            pthread_t thread;
+            double *data = pg_data(0);
+            rondo_pgroup_work *work;
+            rondo_status error = RONDO_SUCCESS;
+            MUST(sum_start(group, data, &work));
+            pthread_create(&thread, NULL, abort_later, group);
+            test_check(rondo_pgroup_work_wait(work, RONDO_CONFIG_DEFAULT) == RONDO_REMOTE_ERROR,
+                       "the wait of an aborted work gave %s", rondo_last_error(NULL));
+            pthread_join(thread, NULL);
+            MUST(rondo_pgroup_work_free(work));
+            MUST(rondo_pgroup_error(group, &error));
+            test_check(error == RONDO_REMOTE_ERROR, "an aborted group has the error %d", (int)error);
+            test_check(sum_start(group, data, NULL) == RONDO_REMOTE_ERROR, "an aborted group took a call");
+            pg_free(data);
+        }
+        MPI_Barrier(MPI_COMM_WORLD);
+        MUST(rondo_pgroup_abort(group));
+        MUST(rondo_pgroup_destroy(group));
+        if (!made) {
+            group = group_new(world, all, test.nranks, NULL);
+            check_sum(group);
+        }
+    }
+}
+
+static void cases(rondo_pgroup *world)
+{
+    works(world);
+    freed_works(world);
+    groups(world);
+    orders(world);
+    pairs(world);
+    one_pair(world);
+    to_itself(world);
+    batches(world);
+    splits(world);
+    counted_calls(world);
+    refusals(world);
+    if (test.nranks > 1) {
+        aborts(world);
+        time_limits(world);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    rondo_pgroup_config config = RONDO_PGROUP_CONFIG_INIT;
+    rondo_comm *comm;
+    rondo_pgroup *world, *alone;
+    const char *why = "";
+    test_init("mpi_pgroup", MPI_THREAD_FUNNELED);
+    test_watchdog(100);
+    pg_on_gpu = argc == 2 && strcmp(argv[1], "--gpu") == 0;
+    if (pg_on_gpu) {
+        if (test_device_begin(test.rank, &why) < 0) {
+            test_die("--gpu: %s", why);
+        }
+        pg_stream = test_device_stream_new();
+        config.device = RONDO_DEVICE_CURRENT;
+    }
+    test.what = "creation";
+    MUST(rondo_comm_create(MPI_COMM_WORLD, NULL, &comm));
+    MUST(rondo_pgroup_create(comm, &config, &world));
+    cases(world);
+    MUST(rondo_pgroup_destroy(world));
+    test.what = "no watchdog";
+    config.watchdog = 0;
+    MUST(rondo_comm_create(MPI_COMM_WORLD, NULL, &comm));
+    MUST(rondo_pgroup_create(comm, &config, &world));
+    alone = group_new(world, &test.rank, 1, NULL);
+    check_sum(alone);
+    pairs(world);
+    MUST(rondo_pgroup_destroy(world));
+    check_sum(alone); /* the last group ends the world */
+    MUST(rondo_pgroup_destroy(alone));
+    pg_nccl_cases();
+    if (pg_on_gpu) {
+        test_device_stream_free(pg_stream);
+        test_device_end();
+    }
+    return test_finish();
+}

@@ -1,0 +1,425 @@
+/* Works: calls on their way to a communicator, and their ends. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/param.h"
+#include "base/wait.h"
+#include "pgroup/pgroup.h"
+
+enum { MOST_SPARE = 16 }; /* ended works that a slot keeps, because their streams allocate nothing again */
+
+/* ---- memory ---- */
+
+rondo_status pg_work_new(struct pg_slot *slot, struct rondo_pgroup_work **work)
+{
+    struct rondo_pgroup_work *made;
+    rondo_stream stream;
+    pthread_mutex_lock(&slot->group->world->lock);
+    made = slot->spare;
+    if (made != NULL) {
+        slot->spare = made->queued;
+        slot->nspare--;
+    }
+    pthread_mutex_unlock(&slot->group->world->lock);
+    if (made == NULL) {
+        RONDO_TRY(RONDO_NEW(made, "a work"));
+    }
+    stream = made->stream;
+    made->slot = slot;
+    made->group = slot->group;
+    made->refs = 1;
+    made->state = PG_QUEUED;
+    made->status = RONDO_SUCCESS;
+    made->text[0] = '\0';
+    made->batch = NULL;
+    made->kept = NULL;
+    made->event = NULL;
+    made->queued = NULL;
+    made->stream = stream;
+    *work = made;
+    return RONDO_SUCCESS;
+}
+
+void pg_work_memory_free(struct rondo_pgroup_work *work)
+{
+    if (work->stream != NULL && work->slot->gpu == NULL) {
+        (void)rondo_stream_destroy(work->stream);
+    }
+    rondo_free(work);
+}
+
+/* Nobody has the work any more. */
+static void work_retire(struct rondo_pgroup_work *work)
+{
+    struct rondo_pgroup *group = work->group;
+    struct pg_slot *slot = work->slot;
+    int keep;
+    rondo_free(work->kept);
+    rondo_free(work->batch);
+    if (slot->gpu != NULL) {
+        pg_event_free(slot->gpu, work->event);
+        work->stream = NULL;
+    }
+    pthread_mutex_lock(&group->world->lock);
+    /* The stream of a call that failed keeps its error. */
+    keep = slot->nspare < MOST_SPARE && work->status == RONDO_SUCCESS;
+    if (keep) {
+        work->queued = slot->spare;
+        slot->spare = work;
+        slot->nspare++;
+    }
+    pthread_mutex_unlock(&group->world->lock);
+    if (!keep) {
+        pg_work_memory_free(work);
+    }
+    pg_group_unref(group);
+}
+
+void pg_work_unref(struct rondo_pgroup_work *work)
+{
+    if (__atomic_sub_fetch(&work->refs, 1, __ATOMIC_ACQ_REL) == 0) {
+        work_retire(work);
+    }
+}
+
+/* ---- open works ---- */
+
+void pg_work_open(struct rondo_pgroup_work *work)
+{
+    struct pg_world *world = work->group->world;
+    __atomic_add_fetch(&work->refs, 1, __ATOMIC_RELAXED);
+    work->begin_ns = rondo_now_ns();
+    pthread_mutex_lock(&world->lock);
+    work->group->refs++;
+    work->next = NULL;
+    work->prev = world->newest;
+    if (world->newest != NULL) {
+        world->newest->next = work;
+    } else {
+        world->open = work;
+    }
+    world->newest = work;
+    if (world->asleep) {
+        world->asleep = 0;
+        pthread_cond_signal(&world->wake);
+    }
+    pthread_mutex_unlock(&world->lock);
+}
+
+static void unlink_work(struct pg_world *world, struct rondo_pgroup_work *work)
+{
+    if (work->prev != NULL) {
+        work->prev->next = work->next;
+    } else {
+        world->open = work->next;
+    }
+    if (work->next != NULL) {
+        work->next->prev = work->prev;
+    } else {
+        world->newest = work->prev;
+    }
+}
+
+void pg_work_end(struct rondo_pgroup_work *work, rondo_status status)
+{
+    struct rondo_pgroup *group = work->group;
+    struct pg_slot *slot = work->slot;
+    char text[RONDO_ERROR_TEXT];
+    rondo_status ended = RONDO_SUCCESS;
+    int first, slot_state;
+    snprintf(text, sizeof(text), "%s", rondo_error_text());
+    pthread_mutex_lock(&group->world->lock);
+    first = work->state != PG_DONE;
+    slot_state = slot->state;
+    if (first) {
+        if (status != RONDO_SUCCESS) {
+            /* What ended the group says more than what its communicators heard. */
+            int known = group->failure != RONDO_SUCCESS;
+            work->status = known ? group->failure : status;
+            snprintf(work->text, sizeof(work->text), "%s", known ? group->failure_text : text);
+        }
+        unlink_work(group->world, work);
+        __atomic_store_n(&work->state, PG_DONE, __ATOMIC_RELEASE);
+    }
+    pthread_mutex_unlock(&group->world->lock);
+    if (!first) {
+        return;
+    }
+    /* A call that was refused harms nobody; one whose communicator has ended ends the group. */
+    if (status != RONDO_SUCCESS && slot_state == PG_READY &&
+        rondo_comm_async_error(slot->comm, &ended) == RONDO_SUCCESS && ended != RONDO_SUCCESS) {
+        pg_group_end(group, status, text);
+    }
+    pg_work_unref(work);
+}
+
+/* ---- to the communicator ---- */
+
+static rondo_status make_call(const struct pg_call *c, rondo_comm *comm, rondo_stream s)
+{
+    const size_t *const *n = c->counts;
+    switch (c->coll) {
+    case RONDO_COLL_ALL_REDUCE: return rondo_all_reduce(c->send, c->recv, c->count, c->type, c->op, comm, s);
+    case RONDO_COLL_REDUCE: return rondo_reduce(c->send, c->recv, c->count, c->type, c->op, c->root, comm, s);
+    case RONDO_COLL_BROADCAST: return rondo_broadcast(c->send, c->recv, c->count, c->type, c->root, comm, s);
+    case RONDO_COLL_ALL_GATHER: return rondo_all_gather(c->send, c->recv, c->count, c->type, comm, s);
+    case RONDO_COLL_REDUCE_SCATTER:
+        return rondo_reduce_scatter(c->send, c->recv, c->count, c->type, c->op, comm, s);
+    case RONDO_COLL_ALL_TO_ALL: return rondo_all_to_all(c->send, c->recv, c->count, c->type, comm, s);
+    case RONDO_COLL_GATHER: return rondo_gather(c->send, c->recv, c->count, c->type, c->root, comm, s);
+    case RONDO_COLL_SCATTER: return rondo_scatter(c->send, c->recv, c->count, c->type, c->root, comm, s);
+    case RONDO_COLL_ALL_GATHERV: return rondo_all_gatherv(c->send, c->recv, n[0], n[1], c->type, comm, s);
+    case RONDO_COLL_REDUCE_SCATTERV:
+        return rondo_reduce_scatterv(c->send, c->recv, n[0], n[1], c->type, c->op, comm, s);
+    case RONDO_COLL_ALL_TO_ALLV:
+        return rondo_all_to_allv(c->send, n[0], n[1], c->recv, n[2], n[3], c->type, comm, s);
+    case RONDO_COLL_SEND: return rondo_send(c->send, c->count, c->type, c->root, comm, s);
+    case RONDO_COLL_RECV: return rondo_recv(c->recv, c->count, c->type, c->root, comm, s);
+    case RONDO_COLL_BARRIER: return rondo_barrier(comm, s);
+    default: return rondo_fail(RONDO_INTERNAL_ERROR, "a process group has no call %d", (int)c->coll);
+    }
+}
+
+static rondo_status make_calls(struct rondo_pgroup_work *const *works, int n)
+{
+    rondo_status status = RONDO_SUCCESS, ended;
+    if (n == 1 && works[0]->batch == NULL) {
+        return make_call(&works[0]->call, works[0]->slot->comm, works[0]->stream);
+    }
+    RONDO_TRY(rondo_group_start());
+    for (int w = 0; w < n; w++) {
+        const struct pg_call *calls = works[w]->batch != NULL ? works[w]->batch : &works[w]->call;
+        for (int i = 0; i < works[w]->ncalls && status == RONDO_SUCCESS; i++) {
+            status = make_call(&calls[i], works[w]->slot->comm, works[w]->stream);
+        }
+    }
+    ended = rondo_group_end(); /* returns the first error of a call inside it, too */
+    return status != RONDO_SUCCESS ? status : ended;
+}
+
+/* Works that run in the background need a stream each. */
+static rondo_status give_stream(struct rondo_pgroup_work *work)
+{
+    return work->slot->gpu != NULL || work->stream != NULL ? RONDO_SUCCESS
+                                                           : rondo_stream_create(&work->stream);
+}
+
+static void issue(struct rondo_pgroup_work *const *works, int n)
+{
+    rondo_status status = RONDO_SUCCESS;
+    for (int w = 0; w < n && status == RONDO_SUCCESS; w++) {
+        status = give_stream(works[w]);
+    }
+    if (status == RONDO_SUCCESS) {
+        status = make_calls(works, n);
+    }
+    for (int w = 0; w < n; w++) {
+        struct pg_slot *slot = works[w]->slot;
+        if (status == RONDO_SUCCESS && slot->gpu != NULL) {
+            status = pg_event_record(slot->gpu, works[w]->stream, &works[w]->event);
+        }
+        if (status == RONDO_SUCCESS) {
+            __atomic_store_n(&works[w]->state, PG_ISSUED, __ATOMIC_RELEASE);
+        } else {
+            pg_work_end(works[w], status);
+        }
+    }
+}
+
+void pg_work_issue(struct rondo_pgroup_work *work) { issue(&work, 1); }
+
+void pg_work_issue_both(struct rondo_pgroup_work *a, struct rondo_pgroup_work *b)
+{
+    struct rondo_pgroup_work *both[2] = { a, b };
+    issue(both, 2);
+}
+
+rondo_status pg_work_run(struct rondo_pgroup_work *work)
+{
+    rondo_stream own = work->stream;
+    rondo_status status;
+    work->stream = NULL;
+    __atomic_store_n(&work->state, PG_RUNS, __ATOMIC_RELEASE);
+    status = make_calls(&work, 1);
+    work->stream = own;
+    pg_work_end(work, status);
+    return work->status;
+}
+
+/* ---- looking ---- */
+
+static rondo_status query(struct rondo_pgroup_work *work)
+{
+    struct pg_slot *slot = work->slot;
+    rondo_status error = RONDO_SUCCESS, status = slot->gpu != NULL ? pg_event_query(slot->gpu, work->event)
+                                                                   : rondo_stream_query(work->stream);
+    if (slot->gpu != NULL && status != RONDO_IN_PROGRESS) { /* what a kernel found is the communicator's */
+        RONDO_TRY(rondo_comm_async_error(slot->comm, &error));
+    }
+    status = error != RONDO_SUCCESS && error != RONDO_IN_PROGRESS ? error : status;
+    if (status != RONDO_SUCCESS && status != RONDO_IN_PROGRESS) {
+        char text[RONDO_ERROR_TEXT];
+        snprintf(text, sizeof(text), "%s", rondo_last_error(slot->comm));
+        rondo_fail_quiet(status, "%s", text);
+    }
+    return status;
+}
+
+int pg_work_poll(struct rondo_pgroup_work *work)
+{
+    rondo_status status;
+    if (__atomic_load_n(&work->state, __ATOMIC_ACQUIRE) == PG_QUEUED) {
+        pg_slot_advance(work->slot, 0);
+    }
+    if (__atomic_load_n(&work->state, __ATOMIC_ACQUIRE) == PG_ISSUED) {
+        status = query(work);
+        if (status != RONDO_IN_PROGRESS) {
+            pg_work_end(work, status);
+        }
+    }
+    return __atomic_load_n(&work->state, __ATOMIC_ACQUIRE) == PG_DONE;
+}
+
+int pg_works_of(struct pg_world *world, struct rondo_pgroup_work *works[PG_MOST_POLLED])
+{
+    int n = 0;
+    pthread_mutex_lock(&world->lock);
+    for (struct rondo_pgroup_work *w = world->open; w != NULL && n < PG_MOST_POLLED; w = w->next) {
+        __atomic_add_fetch(&w->refs, 1, __ATOMIC_RELAXED);
+        works[n++] = w;
+    }
+    pthread_mutex_unlock(&world->lock);
+    return n;
+}
+
+/* Move the creations that works wait for: another rank may wait for one of those before it comes to the work
+ * that this thread waits for. @return 0: there are none. */
+static int move_creations(struct pg_world *world)
+{
+    struct rondo_pgroup_work *works[PG_MOST_POLLED];
+    int n;
+    if (RONDO_LIKELY(__atomic_load_n(&world->ncreating, __ATOMIC_ACQUIRE) == 0)) {
+        return 0;
+    }
+    n = pg_works_of(world, works);
+    for (int i = 0; i < n; i++) {
+        if (__atomic_load_n(&works[i]->state, __ATOMIC_ACQUIRE) == PG_QUEUED) {
+            pg_slot_advance(works[i]->slot, 0);
+        }
+        pg_work_unref(works[i]);
+    }
+    return 1;
+}
+
+/* ---- rondo_pgroup.h ---- */
+
+static rondo_status work_check(const struct rondo_pgroup_work *work, const char *call)
+{
+    return work != NULL ? RONDO_SUCCESS : rondo_fail(RONDO_INVALID_ARGUMENT, "%s: the work is NULL", call);
+}
+
+/* Of a work that has ended. */
+static rondo_status result(const struct rondo_pgroup_work *work)
+{
+    return work->status == RONDO_SUCCESS ? RONDO_SUCCESS : rondo_fail_quiet(work->status, "%s", work->text);
+}
+
+rondo_status rondo_pgroup_work_test(rondo_pgroup_work *work, int *done)
+{
+    int ended;
+    RONDO_TRY(work_check(work, "rondo_pgroup_work_test"));
+    if (done == NULL) {
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_pgroup_work_test: the place for the answer is NULL");
+    }
+    (void)move_creations(work->group->world);
+    ended = pg_work_poll(work);
+    *done = ended;
+    return ended ? result(work) : RONDO_SUCCESS;
+}
+
+/* May this thread wait in the engine, whose limit is the group's? */
+static int may_synchronize(const struct rondo_pgroup_work *work)
+{
+    return work->slot->gpu == NULL && __atomic_load_n(&work->state, __ATOMIC_ACQUIRE) == PG_ISSUED &&
+           work->timeout_ns == rondo_ms_to_ns(work->group->timeout_ms);
+}
+
+static rondo_status too_late(const struct rondo_pgroup_work *work, int64_t timeout_ms)
+{
+    char what[160];
+    pg_work_describe(work, what, sizeof(what));
+    return rondo_fail_quiet(RONDO_TIMEOUT, "rank %d: %s is not done after %lld ms, and goes on",
+                            work->group->rank, what, (long long)timeout_ms);
+}
+
+rondo_status pg_work_wait(struct rondo_pgroup_work *work, int64_t timeout_ms)
+{
+    struct rondo_wait_policy policy = { .spins = 100, .sleep_after_ns = rondo_params()->sleep_after };
+    struct rondo_wait wait;
+    int64_t begin = timeout_ms > 0 ? rondo_now_ns() : 0,
+            limit = rondo_ms_to_ns(timeout_ms > 0 ? timeout_ms : 0);
+    rondo_wait_begin(&wait, &policy);
+    while (!pg_work_poll(work)) {
+        if (timeout_ms >= 0 && (timeout_ms == 0 || rondo_now_ns() - begin > limit)) {
+            return too_late(work, timeout_ms);
+        }
+        if (!move_creations(work->group->world) && timeout_ms < 0 && may_synchronize(work)) {
+            (void)rondo_stream_synchronize(work->stream); /* the next poll sees the result */
+            continue;
+        }
+        if (!work->group->world->has_thread) {
+            pg_work_late(work);
+        }
+        (void)rondo_wait_once(&wait);
+    }
+    return result(work);
+}
+
+rondo_status rondo_pgroup_work_wait(rondo_pgroup_work *work, int64_t timeout_ms)
+{
+    RONDO_TRY(work_check(work, "rondo_pgroup_work_wait"));
+    if (timeout_ms < RONDO_CONFIG_DEFAULT) {
+        return rondo_fail(RONDO_INVALID_ARGUMENT,
+                          "rondo_pgroup_work_wait: a time of %lld ms; give 0 or more, or "
+                          "RONDO_CONFIG_DEFAULT",
+                          (long long)timeout_ms);
+    }
+    return pg_work_wait(work, timeout_ms);
+}
+
+rondo_status rondo_pgroup_work_free(rondo_pgroup_work *work)
+{
+    RONDO_TRY(work_check(work, "rondo_pgroup_work_free"));
+    pg_work_unref(work);
+    return RONDO_SUCCESS;
+}
+
+void pg_work_describe(const struct rondo_pgroup_work *work, char *text, size_t size)
+{
+    const struct pg_call *c = &work->call;
+    if (work->ncalls != 1) {
+        snprintf(text, size, "batch #%llu of %d calls of group \"%s\"", (unsigned long long)work->sequence,
+                 work->ncalls, work->group->name);
+        return;
+    }
+    if (work->slot->kind != PG_ALL) {
+        int peer = work->slot->low == work->group->rank ? work->slot->high : work->slot->low;
+        snprintf(text, size, "%s #%llu (%zu %s) with rank %d of group \"%s\"", rondo_coll_name(c->coll),
+                 (unsigned long long)work->sequence, c->count, rondo_dtype_name(c->type), peer,
+                 work->group->name);
+        return;
+    }
+    snprintf(text, size, "%s #%llu (%zu %s) of group \"%s\"", rondo_coll_name(c->coll),
+             (unsigned long long)work->sequence, c->count, rondo_dtype_name(c->type), work->group->name);
+}
+
+rondo_status rondo_pgroup_work_text(const rondo_pgroup_work *work, char *text, size_t size)
+{
+    RONDO_TRY(work_check(work, "rondo_pgroup_work_text"));
+    if (text == NULL || size == 0) {
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_pgroup_work_text: there is no place for the text");
+    }
+    pg_work_describe(work, text, size);
+    return RONDO_SUCCESS;
+}
