@@ -134,6 +134,16 @@ for proto in simple ll ll128; do
     RONDO_ALGO=^oneshot RONDO_PROTO=$proto kill_test "kill_$proto" 3 --kill 1 --mid --seed 9
 done
 
+# A profiler plugin that crashes takes its rank along. The others' plugins get the end of every event.
+if begin plugin_crash; then
+    RONDO_PROFILER_PLUGIN=$build/.libs/libprofcheck6.so PROF_CHECK_CRASH=1 PROF_CHECK_PARTIAL=1 PROF_CHECK_REPORT=1 \
+        launch 60 3 "$build/mpi_fault" --victim 1
+    ended $?
+    lines 'survivor [0-9]*: REMOTE_ERROR after' 2
+    lines 'prof_check v6: 0 open, 0 violations' 2
+    end
+fi
+
 tensor_kill() { # NAME TRANSPORT
     begin "$1" || return 0
     RONDO_TENSOR_TRANSPORT=$2 RONDO_NET=socket RONDO_SOCKET_IFNAME==lo launch 60 3 "$build/mpi_tensor" --kill 0

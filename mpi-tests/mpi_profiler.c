@@ -7,14 +7,19 @@
  *
  *   --exact   the algorithms have no fallbacks: as many KernelCh as channels were announced
  *   --ring    every all_reduce takes one ring: 2 (n - 1) steps a conn
+ *   --matrix  instead, a communicator for every collective, algorithm and protocol; with --apart on two nodes: the
+ *             upper half of the ranks says that it is on another one
  *   --mask    the plugins ask for Coll only: they get it and its parents
  *   --fails   init of every plugin fails: the calls work, and nothing is counted
  */
+#include <ctype.h>
 #include <dlfcn.h>
 #include <mpi.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/param.h"
+#include "coll/coll.def"
 #include "mpi_calls.h"
 #include "prof_check.h"
 
@@ -22,11 +27,12 @@ enum { MOST_PLUGINS = 8, STREAM_CALLS = 3, NUM_COUNTS = 3 };
 static const size_t counts[NUM_COUNTS] = { 1, 3000, 70000 };
 
 static struct prof_check *plugin[MOST_PLUGINS];
-static int nplugins, exact, ring, masked, fails;
+static int nplugins, exact, ring, masked, fails, matrix, apart;
 
 /* What the calls of this rank cause. */
 static struct {
-    uint64_t colls, messages, groups;
+    uint64_t colls, messages, groups, failed; /* failed: of colls that began and were not issued */
+    uint64_t comms;
 } made;
 
 static void find_plugins(void)
@@ -50,22 +56,29 @@ static void find_plugins(void)
 
 /* ---- the calls ---- */
 
+static void run_coll(rondo_comm *comm, const char *name)
+{
+    for (int i = 0; i < NUM_COUNTS; i++) {
+        size_t wrong = 0;
+        rondo_status status;
+        test.what = name;
+        status = test_call_once(name, comm, RONDO_FLOAT32, RONDO_SUM, counts[i], 7, &wrong);
+        test_check(status == RONDO_SUCCESS && wrong == 0, "%s of %zu: %s, %zu wrong", name, counts[i],
+                   rondo_status_string(status), wrong);
+        made.groups++;
+        if (strcmp(name, "sendrecv") == 0) {
+            made.messages += 2;
+        } else {
+            made.colls++;
+        }
+    }
+}
+
 static void run_colls(rondo_comm *comm)
 {
     for (int c = 0; c < test_num_colls; c++) {
-        for (int i = 0; i < NUM_COUNTS && !test_colls[c].vform; i++) {
-            size_t wrong = 0;
-            rondo_status status;
-            test.what = test_colls[c].name;
-            status = test_call_once(test_colls[c].name, comm, RONDO_FLOAT32, RONDO_SUM, counts[i], 7, &wrong);
-            test_check(status == RONDO_SUCCESS && wrong == 0, "%s of %zu: %s, %zu wrong", test_colls[c].name,
-                       counts[i], rondo_status_string(status), wrong);
-            made.groups++;
-            if (strcmp(test_colls[c].name, "sendrecv") == 0) {
-                made.messages += 2;
-            } else {
-                made.colls++;
-            }
+        if (!test_colls[c].vform) {
+            run_coll(comm, test_colls[c].name);
         }
     }
 }
@@ -120,6 +133,7 @@ static void run_group(rondo_comm *comm)
                "a call without a buffer succeeds");
     test_check(rondo_group_end() != RONDO_SUCCESS, "a group with a wrong call succeeds");
     made.groups++;
+    made.failed++;
 }
 
 static void run_stream(rondo_comm *comm)
@@ -183,14 +197,14 @@ static void check_counts(const struct prof_check *p)
     equal(p, "Coll", p->started[1], made.colls);
     if (masked) {
         equal(p, "Group", p->started[0] > 0, 1);
-        equal(p, "CollApi", p->started[9], p->version >= 5 ? made.colls + 1 : 0);
+        equal(p, "CollApi", p->started[9], p->version >= 5 ? made.colls + made.failed : 0);
         equal(p, "events", p->stopped, p->started[0] + p->started[1] + p->started[8] + p->started[9]);
         return;
     }
     equal(p, "P2p", p->started[2], made.messages);
     if (p->version >= 5) {
         equal(p, "GroupApi", p->started[8], made.groups);
-        equal(p, "CollApi", p->started[9], made.colls + 1); /* one was in a group that failed */
+        equal(p, "CollApi", p->started[9], made.colls + made.failed);
         equal(p, "P2pApi", p->started[10], made.messages);
     }
     if (exact && p->version >= 4) {
@@ -201,6 +215,107 @@ static void check_counts(const struct prof_check *p)
     compare_flows(p, "bytes", p->sent_bytes, p->received_bytes);
 }
 
+/* ---- every collective, algorithm and protocol ---- */
+
+#define SCHEDULE_ROW_(ctx, COLL, ALGO, protos, ...) { #COLL, #ALGO, protos },
+static const struct schedule {
+    const char *coll, *algo;
+    unsigned protos;
+} schedules[] = { RONDO_SCHEDULE_TABLE(SCHEDULE_ROW_, ) };
+#define PROTO_ROW_(ctx, name, NAME, number) #name,
+static const char *const protos[] = { RONDO_PROTO_TABLE(PROTO_ROW_, ) };
+#define COLL_ROW_(ctx, name, NAME, AS, ...) { #name, #AS },
+static const struct {
+    const char *name, *as;
+} colls[] = { RONDO_COLL_TABLE(COLL_ROW_, ) };
+
+static void in_lower_case(const char *name, char *text, size_t size)
+{
+    size_t i = 0;
+    for (; name[i] != '\0' && i + 1 < size; i++) {
+        text[i] = name[i] == '_' ? '_' : (char)tolower((unsigned char)name[i]);
+    }
+    text[i] = '\0';
+}
+
+/* Can this algorithm carry every call of its collective here? Some are for one node and limited sizes. */
+static int is_used_here(const struct schedule *s)
+{
+    static const char *const inside[] = { "ONESHOT", "TWOSHOT", "HIERARCHICAL" };
+    int one_node = 0;
+    for (size_t i = 0; i < TEST_ARRAY_LEN(inside); i++) {
+        one_node |= strcmp(s->algo, inside[i]) == 0;
+    }
+    return strcmp(s->algo, "DOUBLING") == 0 ? apart : !one_node;
+}
+
+/* "all_reduce:ring;barrier:ring": for all that is scheduled as s->coll. */
+static void setting(const struct schedule *s, const char *what, char *text, size_t size)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (size_t i = 0; i < TEST_ARRAY_LEN(colls) && used < size; i++) {
+        if (strcmp(colls[i].as, s->coll) == 0) {
+            used += (size_t)snprintf(text + used, size - used, "%s%s:%s", used > 0 ? ";" : "", colls[i].name, what);
+        }
+    }
+}
+
+static rondo_comm *create_for(const struct schedule *s, int proto)
+{
+    char algo[48], text[200];
+    rondo_comm *comm;
+    in_lower_case(s->algo, algo, sizeof algo - 8);
+    strcat(algo, is_used_here(s) ? "" : ",ring");
+    setting(s, algo, text, sizeof text);
+    setenv("RONDO_ALGO", text, 1);
+    setting(s, protos[proto], text, sizeof text);
+    setenv("RONDO_PROTO", text, 1);
+    TEST_MUST(rondo_param_reload(), NULL);
+    TEST_MUST(rondo_comm_create(MPI_COMM_WORLD, NULL, &comm), NULL);
+    made.comms++;
+    return comm;
+}
+
+static void check_choice(const struct schedule *s, int proto)
+{
+    const struct prof_check *newest = plugin[nplugins - 1];
+    char name[32];
+    in_lower_case(newest->proto, name, sizeof name);
+    test_check(!is_used_here(s) || test.nranks == 1 ||
+                   (strcmp(newest->algo, s->algo) == 0 && strcmp(name, protos[proto]) == 0),
+               "%s ran as %s with %s, not as %s with %s", s->coll, newest->algo, name, s->algo, protos[proto]);
+}
+
+static void run_matrix(void)
+{
+    for (size_t i = 0; i < TEST_ARRAY_LEN(schedules); i++) {
+        const struct schedule *s = &schedules[i];
+        for (int proto = 0; proto < (int)TEST_ARRAY_LEN(protos); proto++) {
+            rondo_comm *comm = s->protos & 1u << proto ? create_for(s, proto) : NULL;
+            for (size_t c = 0; c < TEST_ARRAY_LEN(colls) && comm != NULL; c++) {
+                const struct test_coll *known = test_coll_by_name(colls[c].name);
+                if (known != NULL && !known->vform && strcmp(colls[c].as, s->coll) == 0) {
+                    run_coll(comm, colls[c].name);
+                    if (strcmp(s->algo, "P2P") != 0) {
+                        check_choice(s, proto);
+                    }
+                }
+            }
+            if (comm != NULL && strcmp(s->coll, "SEND") == 0) {
+                run_coll(comm, "sendrecv");
+                run_vforms(comm);
+            }
+            for (int p = 0; p < nplugins && comm != NULL; p++) {
+                check_counts(plugin[p]);
+            }
+            if (comm != NULL) {
+                TEST_MUST(rondo_comm_destroy(comm), NULL);
+            }
+        }
+    }
+}
+
 static void run_child(rondo_comm *comm)
 {
     rondo_comm *child;
@@ -208,6 +323,7 @@ static void run_child(rondo_comm *comm)
     test.what = "a split";
     TEST_MUST(rondo_comm_split(comm, test.rank % 2, 0, NULL, &child), comm);
     TEST_MUST(test_call_once("all_reduce", child, RONDO_FLOAT32, RONDO_SUM, 100, 7, &wrong), child);
+    made.comms++;
     TEST_MUST(test.rank % 2 == 0 ? rondo_comm_abort(child) : rondo_comm_destroy(child), NULL);
 }
 
@@ -220,25 +336,14 @@ static void check_end(const struct prof_check *p)
         equal(p, "Coll", p->started[1], 0);
         return;
     }
-    equal(p, "inits", (uint64_t)p->inits, 2);
-    equal(p, "finalizes", (uint64_t)p->finalizes, 2);
+    equal(p, "inits", (uint64_t)p->inits, made.comms);
+    equal(p, "finalizes", (uint64_t)p->finalizes, made.comms);
     test_check(p->bad == 0 && p->open == 0, "v%d: %d open, %d violations, the first: %s", p->version, p->open,
                p->bad, p->text);
 }
 
-int main(int argc, char **argv)
+static void run_all(rondo_comm *comm)
 {
-    rondo_comm *comm;
-    test_init("mpi_profiler", MPI_THREAD_FUNNELED);
-    for (int i = 1; i < argc; i++) {
-        exact |= strcmp(argv[i], "--exact") == 0;
-        ring |= strcmp(argv[i], "--ring") == 0;
-        masked |= strcmp(argv[i], "--mask") == 0;
-        fails |= strcmp(argv[i], "--fails") == 0;
-    }
-    test_watchdog(100);
-    TEST_MUST(rondo_comm_create(MPI_COMM_WORLD, NULL, &comm), NULL);
-    find_plugins();
     run_colls(comm);
     run_vforms(comm);
     run_group(comm);
@@ -250,6 +355,32 @@ int main(int argc, char **argv)
         check_counts(plugin[p]);
     }
     run_child(comm);
+}
+
+int main(int argc, char **argv)
+{
+    rondo_comm *comm;
+    test_init("mpi_profiler", MPI_THREAD_FUNNELED);
+    for (int i = 1; i < argc; i++) {
+        exact |= strcmp(argv[i], "--exact") == 0;
+        ring |= strcmp(argv[i], "--ring") == 0;
+        masked |= strcmp(argv[i], "--mask") == 0;
+        fails |= strcmp(argv[i], "--fails") == 0;
+        matrix |= strcmp(argv[i], "--matrix") == 0;
+        apart |= strcmp(argv[i], "--apart") == 0;
+    }
+    test_watchdog(100);
+    if (apart) {
+        setenv("RONDO_HOSTID", test.rank * 2 / test.nranks == 0 ? "node0" : "node1", 1);
+    }
+    TEST_MUST(rondo_comm_create(MPI_COMM_WORLD, NULL, &comm), NULL);
+    made.comms++;
+    find_plugins();
+    if (matrix) {
+        run_matrix();
+    } else {
+        run_all(comm);
+    }
     TEST_MUST(rondo_comm_destroy(comm), NULL);
     for (int p = 0; p < nplugins; p++) {
         check_end(plugin[p]);

@@ -123,6 +123,7 @@ static void check_coll(struct event *e, const descr_t *d)
 #else
     snprintf(prof_check.func, sizeof prof_check.func, "%s", d->coll.func);
     snprintf(prof_check.algo, sizeof prof_check.algo, "%s", d->coll.algo);
+    snprintf(prof_check.proto, sizeof prof_check.proto, "%s", d->coll.proto);
     must(strlen(d->coll.proto) > 0 && strlen(d->coll.datatype) > 0, "names", 0);
 #endif
 #if VERSION < 4
@@ -178,10 +179,21 @@ static void check_step(struct event *e, const descr_t *d)
     must(op->steps <= op->nsteps, "more steps than announced", op->steps);
 }
 
+/* A crash of a plugin is one of its process. */
+static void crash_when_told(const struct context *c)
+{
+    enum { CRASH_AT = 500 };
+    const char *rank = getenv("PROF_CHECK_CRASH");
+    if (rank != NULL && c->rank == atoi(rank) && prof_check.stopped + (uint64_t)prof_check.open >= CRASH_AT) {
+        abort();
+    }
+}
+
 static int start(void *context, void **handle, void *descr)
 {
     const descr_t *d = descr;
     struct event *e = calloc(1, sizeof *e);
+    crash_when_told(context);
     if (e == NULL || flag("PROF_CHECK_DECLINE")) {
         free(e);
         return SYSTEM_ERROR; /* which has no effect */
@@ -352,9 +364,6 @@ static int begin(void **context, int *mask, int nranks, int rank, uint64_t hash)
     if (how != NULL && strcmp(how, "fail") == 0) {
         return SYSTEM_ERROR;
     }
-    if (how != NULL && strcmp(how, "crash") == 0) {
-        abort();
-    }
     c = calloc(1, sizeof *c);
     if (c == NULL) {
         return SYSTEM_ERROR;
@@ -397,6 +406,10 @@ static int finalize(void *context)
     }
     free(c);
     prof_check.finalizes++;
+    if (flag("PROF_CHECK_REPORT")) {
+        printf("prof_check v%d: %d open, %d violations %s\n", VERSION, prof_check.open, prof_check.bad,
+               prof_check.text);
+    }
     return 0;
 }
 

@@ -4,7 +4,9 @@
  * and reads what they have counted through their variable `prof_check`.
  *
  * PROF_CHECK_MASK      the events that it asks for (default: all)
- * PROF_CHECK_INIT      "fail": init gives an error; "crash": it ends the process
+ * PROF_CHECK_INIT      "fail": init gives an error
+ * PROF_CHECK_CRASH     RANK: the plugin of this rank ends its process at the 500th event
+ * PROF_CHECK_REPORT    1: finalize prints how many events are open, and how many rules were violated
  * PROF_CHECK_DECLINE   1: it gives no handle for any event
  * PROF_CHECK_PARTIAL   1: operations may end before all of their steps (a test with deaths)
  */
@@ -25,8 +27,9 @@ struct prof_check {
     /* Steps and bytes of proxy steps, by peer: to it, and from it. Bytes from version 4 on. */
     uint64_t sent[PROF_CHECK_RANKS], received[PROF_CHECK_RANKS];
     uint64_t sent_bytes[PROF_CHECK_RANKS], received_bytes[PROF_CHECK_RANKS];
-    /* Of the last Coll: its algorithm, and the most steps that an operation of it announced. */
-    char algo[32], func[32];
+    /* Of the last Coll: its algorithm and protocol (from version 2 on), and the most steps that an operation of
+     * it announced. */
+    char algo[32], proto[32], func[32];
     int most_steps;
 };
 
