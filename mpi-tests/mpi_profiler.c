@@ -1,7 +1,7 @@
 /*
  * mpi_profiler: every collective, messages, groups and streams, watched by profiler plugins that check how
- * they are called (prof_check.h). RONDO_PROFILER_PLUGIN names one or more of them, as paths; all are used at
- * once.
+ * they are called (prof_check.h). RONDO_PROFILER_PLUGIN names one or more of them, as paths, and perhaps others
+ * besides; all are used at once.
  * Afterwards each must have got what the calls cause, to the number: a Coll or P2p for each call, a KernelCh
  * for each channel, and as many ProxySteps with as many bytes from rank a to b on a as on b.
  *
@@ -9,6 +9,7 @@
  *   --ring    every all_reduce takes one ring: 2 (n - 1) steps a conn
  *   --matrix  instead, a communicator for every collective, algorithm and protocol; with --apart on two nodes: the
  *             upper half of the ranks says that it is on another one
+ *   --gpu     instead, every collective on GPU memory: a KernelCh for each channel
  *   --mask    the plugins ask for Coll only: they get it and its parents
  *   --fails   init of every plugin fails: the calls work, and nothing is counted
  */
@@ -21,13 +22,14 @@
 #include "base/param.h"
 #include "coll/coll.def"
 #include "mpi_calls.h"
+#include "mpi_device.h"
 #include "prof_check.h"
 
 enum { MOST_PLUGINS = 8, STREAM_CALLS = 3, NUM_COUNTS = 3 };
 static const size_t counts[NUM_COUNTS] = { 1, 3000, 70000 };
 
 static struct prof_check *plugin[MOST_PLUGINS];
-static int nplugins, exact, ring, masked, fails, matrix, apart;
+static int nplugins, exact, ring, masked, fails, matrix, apart, gpu;
 
 /* What the calls of this rank cause. */
 static struct {
@@ -42,15 +44,15 @@ static void find_plugins(void)
     for (char *name = strtok_r(names, ",", &save); name != NULL && nplugins < MOST_PLUGINS;
          name = strtok_r(NULL, ",", &save)) {
         void *library = dlopen(name, RTLD_NOW | RTLD_NOLOAD);
-        plugin[nplugins] = library != NULL ? dlsym(library, "prof_check") : NULL;
-        if (plugin[nplugins] == NULL) {
+        if (library == NULL) {
             test_die("the plugin %s was not loaded", name);
         }
-        nplugins++;
+        plugin[nplugins] = dlsym(library, "prof_check");
+        nplugins += plugin[nplugins] != NULL; /* another one is only served */
     }
     free(names);
     if (nplugins == 0) {
-        test_die("RONDO_PROFILER_PLUGIN names no plugin");
+        test_die("RONDO_PROFILER_PLUGIN names no plugin of prof_check.c");
     }
 }
 
@@ -256,7 +258,8 @@ static void setting(const struct schedule *s, const char *what, char *text, size
     text[0] = '\0';
     for (size_t i = 0; i < TEST_ARRAY_LEN(colls) && used < size; i++) {
         if (strcmp(colls[i].as, s->coll) == 0) {
-            used += (size_t)snprintf(text + used, size - used, "%s%s:%s", used > 0 ? ";" : "", colls[i].name, what);
+            used += (size_t)snprintf(text + used, size - used, "%s%s:%s", used > 0 ? ";" : "", colls[i].name,
+                                     what);
         }
     }
 }
@@ -284,7 +287,8 @@ static void check_choice(const struct schedule *s, int proto)
     in_lower_case(newest->proto, name, sizeof name);
     test_check(!is_used_here(s) || test.nranks == 1 ||
                    (strcmp(newest->algo, s->algo) == 0 && strcmp(name, protos[proto]) == 0),
-               "%s ran as %s with %s, not as %s with %s", s->coll, newest->algo, name, s->algo, protos[proto]);
+               "%s ran as %s with %s, not as %s with %s", s->coll, newest->algo, name, s->algo,
+               protos[proto]);
 }
 
 static void run_matrix(void)
@@ -342,6 +346,56 @@ static void check_end(const struct prof_check *p)
                p->bad, p->text);
 }
 
+/* ---- GPUs ---- */
+
+/* The values are mpi_coll's affair. */
+static void run_on_gpu(rondo_comm *comm, const struct test_coll *coll, size_t count)
+{
+    struct test_call call = { .coll = coll,
+                              .type = RONDO_FLOAT32,
+                              .handle = RONDO_SUM,
+                              .count = count,
+                              .rank = test.rank,
+                              .nranks = test.nranks };
+    struct test_extent extent = coll->extent(&call);
+    void *send = test_device_alloc((extent.send + 1) * sizeof(float)),
+         *recv = test_device_alloc((extent.recv + 1) * sizeof(float));
+    test.what = coll->name;
+    TEST_MUST(coll->run(&call, send, recv, comm, NULL), comm);
+    test_device_wait(NULL);
+    test_device_free(send);
+    test_device_free(recv);
+    made.groups++;
+    *(strcmp(coll->name, "sendrecv") == 0 ? &made.messages
+                                          : &made.colls) += strcmp(coll->name, "sendrecv") == 0 ? 2 : 1;
+}
+
+static void run_gpu(void)
+{
+    rondo_config config = RONDO_CONFIG_INIT;
+    rondo_comm *comm;
+    const char *why = NULL;
+    config.device = test_device_begin(test.rank, &why);
+    if (config.device < 0) {
+        test_die("no GPU: %s", why);
+    }
+    TEST_MUST(rondo_comm_create(MPI_COMM_WORLD, &config, &comm), NULL);
+    made.comms++;
+    find_plugins();
+    for (int c = 0; c < test_num_colls; c++) {
+        for (int i = 0; i < NUM_COUNTS && !test_colls[c].vform; i++) {
+            run_on_gpu(comm, &test_colls[c], counts[i]);
+        }
+    }
+    TEST_MUST(rondo_comm_destroy(comm), NULL); /* every call has ended now */
+    for (int p = 0; p < nplugins; p++) {
+        check_counts(plugin[p]);
+        test_check(plugin[p]->version < 3 || plugin[p]->started[6] > 0, "v%d: no KernelCh",
+                   plugin[p]->version);
+    }
+    test_device_end();
+}
+
 static void run_all(rondo_comm *comm)
 {
     run_colls(comm);
@@ -357,22 +411,9 @@ static void run_all(rondo_comm *comm)
     run_child(comm);
 }
 
-int main(int argc, char **argv)
+static void run_host(void)
 {
     rondo_comm *comm;
-    test_init("mpi_profiler", MPI_THREAD_FUNNELED);
-    for (int i = 1; i < argc; i++) {
-        exact |= strcmp(argv[i], "--exact") == 0;
-        ring |= strcmp(argv[i], "--ring") == 0;
-        masked |= strcmp(argv[i], "--mask") == 0;
-        fails |= strcmp(argv[i], "--fails") == 0;
-        matrix |= strcmp(argv[i], "--matrix") == 0;
-        apart |= strcmp(argv[i], "--apart") == 0;
-    }
-    test_watchdog(100);
-    if (apart) {
-        setenv("RONDO_HOSTID", test.rank * 2 / test.nranks == 0 ? "node0" : "node1", 1);
-    }
     TEST_MUST(rondo_comm_create(MPI_COMM_WORLD, NULL, &comm), NULL);
     made.comms++;
     find_plugins();
@@ -382,9 +423,36 @@ int main(int argc, char **argv)
         run_all(comm);
     }
     TEST_MUST(rondo_comm_destroy(comm), NULL);
+}
+
+int main(int argc, char **argv)
+{
+    test_init("mpi_profiler", MPI_THREAD_FUNNELED);
+    for (int i = 1; i < argc; i++) {
+        exact |= strcmp(argv[i], "--exact") == 0;
+        ring |= strcmp(argv[i], "--ring") == 0;
+        masked |= strcmp(argv[i], "--mask") == 0;
+        fails |= strcmp(argv[i], "--fails") == 0;
+        matrix |= strcmp(argv[i], "--matrix") == 0;
+        gpu |= strcmp(argv[i], "--gpu") == 0;
+        apart |= strcmp(argv[i], "--apart") == 0;
+    }
+    test_watchdog(100);
+    if (apart) {
+        setenv("RONDO_HOSTID", test.rank * 2 / test.nranks == 0 ? "node0" : "node1", 1);
+    }
+    if (gpu) {
+        run_gpu();
+    } else {
+        run_host();
+    }
     for (int p = 0; p < nplugins; p++) {
         check_end(plugin[p]);
     }
     test_watchdog(0);
+    if (test.rank == 0) {
+        printf("mpi_profiler: a rank made %llu collectives and %llu messages\n",
+               (unsigned long long)made.colls, (unsigned long long)made.messages);
+    }
     return test_finish();
 }

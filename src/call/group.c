@@ -257,7 +257,9 @@ static void end_plans(struct rondo_plan **plans, int nplans, rondo_status status
                    plan->ctx->wiring.net.busy) { /* data in flight may lie in the caller's memory */
             rondo_ctx_drop(plan->ctx, rondo_ctx_fail(plan->ctx, status, -1));
         }
-        rondo_profile_forget(plan->runs, plan->ctx->prof != NULL ? plan->nruns : 0);
+        if (plan->ctx->prof != NULL) {
+            rondo_profile_forget(plan->ctx, plan->runs, plan->nruns);
+        }
         rondo_plan_release(plan);
         rondo_free(plan);
     }

@@ -84,18 +84,38 @@ static struct rondo_prof_call *begin_call(const struct rondo_task *t, struct ron
     return rondo_prof_call_begin(group, &what);
 }
 
+/* A GPU's thread ends runs. */
+static void lock(const struct rondo_ctx *ctx)
+{
+    if (ctx->backend->is_gpu) {
+        rondo_prof_lock(ctx->prof);
+    }
+}
+
+static void unlock(const struct rondo_ctx *ctx)
+{
+    if (ctx->backend->is_gpu) {
+        rondo_prof_unlock(ctx->prof);
+    }
+}
+
 /* ---- calls alone ---- */
 
 rondo_status rondo_profile_run(const struct rondo_task *task)
 {
     struct rondo_task t = *task;
-    struct rondo_prof_group *group = rondo_prof_group_begin(t.ctx->prof, 1);
+    struct rondo_prof_group *group;
     rondo_status status;
+    lock(t.ctx);
+    group = rondo_prof_group_begin(t.ctx->prof, 1);
     t.prof = group != NULL ? begin_call(&t, group) : NULL;
     rondo_prof_group_ends(group);
+    unlock(t.ctx);
     status = t.ctx->backend->run(&t);
+    lock(t.ctx);
     rondo_prof_call_release(t.prof);
     rondo_prof_group_release(group);
+    unlock(t.ctx);
     return status;
 }
 
@@ -105,6 +125,7 @@ void rondo_profile_add(struct rondo_task *tasks, int n, int depth)
 {
     struct rondo_task *t = &tasks[n];
     struct rondo_prof_group *group = NULL;
+    lock(t->ctx);
     for (int i = n - 1; i >= 0 && group == NULL; i--) {
         group = tasks[i].ctx == t->ctx ? rondo_prof_call_group(tasks[i].prof) : NULL;
     }
@@ -114,24 +135,37 @@ void rondo_profile_add(struct rondo_task *tasks, int n, int depth)
     }
     t->prof = group != NULL ? begin_call(t, group) : NULL;
     rondo_prof_call_returns(t->prof);
+    unlock(t->ctx);
 }
 
 void rondo_profile_group_ends(const struct rondo_task *tasks, int n)
 {
     for (int i = 0; i < n; i++) {
-        rondo_prof_group_ends(tasks[i].prof_group);
+        if (tasks[i].prof_group != NULL) {
+            lock(tasks[i].ctx);
+            rondo_prof_group_ends(tasks[i].prof_group);
+            unlock(tasks[i].ctx);
+        }
     }
 }
 
 void rondo_profile_release(struct rondo_task *tasks, int n)
 {
     for (int i = 0; i < n; i++) {
-        rondo_prof_call_release(tasks[i].prof);
-        tasks[i].prof = NULL;
+        if (tasks[i].prof != NULL) {
+            lock(tasks[i].ctx);
+            rondo_prof_call_release(tasks[i].prof);
+            unlock(tasks[i].ctx);
+            tasks[i].prof = NULL;
+        }
     }
     for (int i = 0; i < n; i++) {
-        rondo_prof_group_release(tasks[i].prof_group);
-        tasks[i].prof_group = NULL;
+        if (tasks[i].prof_group != NULL) {
+            lock(tasks[i].ctx);
+            rondo_prof_group_release(tasks[i].prof_group);
+            unlock(tasks[i].ctx);
+            tasks[i].prof_group = NULL;
+        }
     }
 }
 
@@ -163,26 +197,69 @@ void rondo_profile_watch(const struct rondo_task *task, struct rondo_run *runs, 
         how.algo_number = algo_number(runs[0].work.algo);
         how.proto_number = runs[0].work.proto;
     }
+    lock(task->ctx);
     rondo_prof_call_issue(task->prof, &how);
-    for (int i = 0; i < n && !task->ctx->backend->is_gpu; i++) {
+    for (int i = 0; i < n; i++) {
         runs[i].prof = rondo_prof_run_add(task->prof, runs[i].work.channel);
     }
+    unlock(task->ctx);
 }
 
-void rondo_profile_forget(struct rondo_run *runs, int n)
+void rondo_profile_forget(struct rondo_ctx *ctx, struct rondo_run *runs, int n)
 {
+    lock(ctx);
     for (int i = 0; i < n; i++) {
         rondo_prof_run_end(runs[i].prof);
         runs[i].prof = NULL;
     }
+    unlock(ctx);
 }
 
-void rondo_profile_submit(struct rondo_ctx *ctx, struct rondo_run *runs, int n, void *stream)
+void rondo_profile_idle(struct rondo_ctx *ctx, int idle)
+{
+    lock(ctx);
+    rondo_prof_idle(ctx->prof, idle);
+    unlock(ctx);
+}
+
+static struct rondo_prof_group *group_of(const struct rondo_run *runs, int n)
 {
     struct rondo_prof_group *group = NULL;
     for (int i = 0; i < n && group == NULL; i++) {
         group = runs[i].prof != NULL ? rondo_prof_run_group(runs[i].prof) : NULL;
     }
+    return group;
+}
+
+void rondo_profile_launch_begin(struct rondo_ctx *ctx, struct rondo_run *runs, int n, void *stream)
+{
+    lock(ctx);
+    rondo_prof_launch_begin(group_of(runs, n), stream);
+    unlock(ctx);
+}
+
+struct rondo_prof_run *rondo_profile_launch_end(struct rondo_ctx *ctx, struct rondo_run *runs, int n,
+                                                int launched)
+{
+    struct rondo_prof_run *first = NULL;
+    lock(ctx);
+    rondo_prof_launch_end(group_of(runs, n), launched ? n : 0);
+    for (int i = n - 1; i >= 0; i--) {
+        if (launched) {
+            rondo_prof_run_begin(runs[i].prof, NULL, 0);
+            first = rondo_prof_run_chain(runs[i].prof, first);
+        } else {
+            rondo_prof_run_end(runs[i].prof);
+        }
+        runs[i].prof = NULL;
+    }
+    unlock(ctx);
+    return first;
+}
+
+void rondo_profile_submit(struct rondo_ctx *ctx, struct rondo_run *runs, int n, void *stream)
+{
+    struct rondo_prof_group *group = group_of(runs, n);
     rondo_prof_launch_begin(group, stream);
     ctx->running.exec_ops->submit(ctx->running.exec, runs, n);
     rondo_prof_launch_end(group, n);

@@ -86,7 +86,7 @@ static void plan_done(struct rondo_plan *plan, rondo_status status)
         status = rondo_plan_compare(plan->ctx, plan->runs, plan->nruns);
         rondo_plan_calls_end(plan);
     } else if (plan->ctx->prof != NULL) {
-        rondo_profile_forget(plan->runs, plan->nruns);
+        rondo_profile_forget(plan->ctx, plan->runs, plan->nruns);
     }
     plan->status = status;
     __atomic_store_n(&plan->done, 1, __ATOMIC_RELEASE);

@@ -561,7 +561,7 @@ rondo_status rondo_ctx_progress(struct rondo_ctx *ctx, int *moved)
 {
     RONDO_TRY(ctx->running.exec_ops->progress(ctx->running.exec, moved));
     if (RONDO_UNLIKELY(ctx->prof != NULL)) {
-        rondo_prof_idle(ctx->prof, !*moved);
+        rondo_profile_idle(ctx, !*moved);
     }
     return RONDO_LIKELY(ctx->wiring.net.proxied == 0) ? RONDO_SUCCESS
                                                       : rondo_net_progress(&ctx->wiring.net, moved);

@@ -334,6 +334,7 @@ static void stop(struct rondo_ctx *ctx)
         return;
     }
     rondo_device_unwatch(ctx);
+    rondo_device_forget_calls(ctx);
     if (ctx->running.exec == NULL) {
         return;
     }

@@ -35,9 +35,11 @@ struct rondo_device {
     /* Held while a plan is built and launched, and by the thread while it inspects calls; not while waiting
      * for anything. */
     pthread_mutex_t lock;
-    /* Collectives in progress, and the launch that ends each. */
+    /* Plans in progress: the launch that ends each, its collectives (first > last: none), what profiler plugins
+     * know of it. */
     struct {
         uint64_t serial, first, last;
+        struct rondo_prof_run *prof;
     } call[RONDO_DEVICE_CALLS];
     uint64_t ncalls, nended;
     /* the thread (device_watch.c) */
@@ -63,6 +65,8 @@ rondo_status rondo_device_drain(struct rondo_ctx *ctx);
 rondo_status rondo_device_look(struct rondo_ctx *ctx);
 /** Record the end of the calls whose launches have ended. Call with the lock held. */
 void rondo_device_end_calls(struct rondo_ctx *ctx);
+/** All calls count as ended. After the thread has ended. */
+void rondo_device_forget_calls(struct rondo_ctx *ctx);
 /** Implements rondo_gpu.check_pointers. */
 rondo_status rondo_device_check_pointers(struct rondo_ctx *ctx);
 

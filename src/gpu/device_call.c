@@ -97,6 +97,7 @@ struct launch {
     int open;
     int met;      /* the hosts have met for calls by copy engines */
     int launched; /* completely */
+    struct rondo_prof_run *prof;
 };
 
 /* Copy a message's connection to the device. RONDO_IN_PROGRESS: its other end is not ready. */
@@ -243,6 +244,19 @@ static rondo_status step_launch(struct launch *l, int *moved)
 
 /* ---- launching ---- */
 
+/* The oldest plan counts as ended. */
+static void end_oldest(struct rondo_ctx *ctx)
+{
+    struct rondo_device *d = ctx->device;
+    struct rondo_prof_run **prof = &d->call[d->nended++ % RONDO_DEVICE_CALLS].prof;
+    if (*prof != NULL) {
+        rondo_prof_lock(ctx->prof);
+        rondo_prof_runs_end(*prof);
+        rondo_prof_unlock(ctx->prof);
+        *prof = NULL;
+    }
+}
+
 void rondo_device_end_calls(struct rondo_ctx *ctx)
 {
     struct rondo_device *d = ctx->device;
@@ -252,7 +266,14 @@ void rondo_device_end_calls(struct rondo_ctx *ctx)
         for (; ctx->wiring.control != NULL && seq <= d->call[d->nended % RONDO_DEVICE_CALLS].last; seq++) {
             rondo_control_call_end_timed(ctx->wiring.control, seq);
         }
-        d->nended++;
+        end_oldest(ctx);
+    }
+}
+
+void rondo_device_forget_calls(struct rondo_ctx *ctx)
+{
+    while (ctx->device->nended < ctx->device->ncalls) {
+        end_oldest(ctx);
     }
 }
 
@@ -261,17 +282,18 @@ void rondo_device_end_calls(struct rondo_ctx *ctx)
 static void note_calls(struct launch *l)
 {
     struct rondo_device *d = l->ctx->device;
-    if (l->first_seq == 0) {
+    if (l->first_seq == 0 && l->prof == NULL) {
         return;
     }
     pthread_mutex_lock(&d->lock);
     rondo_device_end_calls(l->ctx);
     if (d->ncalls - d->nended == RONDO_DEVICE_CALLS) {
-        d->nended++;
+        end_oldest(l->ctx);
     }
     d->call[d->ncalls % RONDO_DEVICE_CALLS].serial = rondo_exec_cuda_issued(l->ctx->running.exec);
-    d->call[d->ncalls % RONDO_DEVICE_CALLS].first = l->first_seq;
-    d->call[d->ncalls % RONDO_DEVICE_CALLS].last = l->last_seq;
+    d->call[d->ncalls % RONDO_DEVICE_CALLS].first = l->first_seq == 0 ? 1 : l->first_seq;
+    d->call[d->ncalls % RONDO_DEVICE_CALLS].last = l->first_seq == 0 ? 0 : l->last_seq;
+    d->call[d->ncalls % RONDO_DEVICE_CALLS].prof = l->prof;
     d->ncalls++;
     pthread_mutex_unlock(&d->lock);
 }
@@ -355,11 +377,37 @@ static rondo_status launch_in_order(struct launch *l, int n)
     return step_all(l, n, 1, step_launch);
 }
 
+static void profile_begin(struct launch *l, int n)
+{
+    for (int i = 0; i < n; i++) {
+        if (l[i].ctx->prof != NULL) {
+            rondo_profile_launch_begin(l[i].ctx, l[i].runs, l[i].nruns, l[i].stream);
+        }
+    }
+}
+
+static void profile_end(struct launch *l, int n)
+{
+    for (int i = 0; i < n; i++) {
+        for (int r = 0; r < l[i].nruns && l[i].ctx->prof != NULL; r++) {
+            if (rondo_run_stays_out(&l[i].runs[r])) {
+                rondo_profile_forget(l[i].ctx, &l[i].runs[r], 1);
+            }
+        }
+        if (l[i].ctx->prof != NULL) {
+            l[i].prof = rondo_profile_launch_end(l[i].ctx, l[i].runs, l[i].nruns, l[i].launched);
+        }
+    }
+}
+
 /* Peers would wait for ever for launches that fail, so those communicators end. Communicators that are
  * launched stay usable. */
 static rondo_status launch_all(struct launch *l, int n)
 {
-    rondo_status status = launch_in_order(l, n);
+    rondo_status status;
+    profile_begin(l, n);
+    status = launch_in_order(l, n);
+    profile_end(l, n);
     for (int i = 0; i < n;
          i++) { /* after all launches: another plan may be in a stream that is to wait for this one */
         rondo_status ended = l[i].launched ? end(&l[i]) : rondo_ctx_fail(l[i].ctx, status, -1);

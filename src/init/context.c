@@ -153,9 +153,9 @@ void rondo_ctx_free(struct rondo_ctx *ctx)
         rondo_free(ctx->calls.cached[i].runs);
     }
     rondo_plan_release(&ctx->calls.immediate);
-    rondo_prof_close(ctx->prof);
     rondo_ctx_deregister(ctx);
     ctx->backend->stop(ctx);
+    rondo_prof_close(ctx->prof);
     if (ctx->running.exec != NULL) {
         ctx->running.exec_ops->close(ctx->running.exec);
     }

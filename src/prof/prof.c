@@ -41,7 +41,7 @@ struct rondo_prof_run {
     uint64_t since_ns;
     struct rondo_prof_event kernel;
     struct op *op;
-    struct rondo_prof_run *next; /* in prof->free_runs */
+    struct rondo_prof_run *next; /* in prof->free_runs, or in a chain */
 };
 
 static const struct rondo_prof_extra no_extra;
@@ -398,6 +398,24 @@ void rondo_prof_run_end(struct rondo_prof_run *run)
     run->next = prof->free_runs;
     prof->free_runs = run;
     call_unref(call);
+}
+
+struct rondo_prof_run *rondo_prof_run_chain(struct rondo_prof_run *run, struct rondo_prof_run *others)
+{
+    if (run == NULL) {
+        return others;
+    }
+    run->next = others;
+    return run;
+}
+
+void rondo_prof_runs_end(struct rondo_prof_run *first)
+{
+    while (first != NULL) {
+        struct rondo_prof_run *next = first->next;
+        rondo_prof_run_end(first);
+        first = next;
+    }
 }
 
 /* ---- slices ---- */

@@ -17,7 +17,8 @@
  * Which events a plugin wants (its activation mask) is read when a group begins, and is the same for all that
  * belongs to the group. The parents of an event that a plugin wants are sent, too.
  *
- * One thread at a time uses the objects of a communicator, as it uses the communicator.
+ * One thread at a time uses the objects of a communicator, as it uses the communicator. Where its own thread
+ * also ends runs (GPUs), both hold rondo_prof_lock.
  */
 #ifndef RONDO_PROF_PROF_H
 #define RONDO_PROF_PROF_H
@@ -42,6 +43,9 @@ struct rondo_prof_comm {
 void rondo_prof_open(struct rondo_prof **prof, const struct rondo_prof_comm *comm);
 /** Finalize the contexts and log what each plugin got. Calls and groups must have ended. */
 void rondo_prof_close(struct rondo_prof *prof);
+
+void rondo_prof_lock(struct rondo_prof *prof);
+void rondo_prof_unlock(struct rondo_prof *prof);
 
 /** The rank's engine has made progress (idle 0) or has found nothing to do: ProxyCtrl, when it changes. */
 void rondo_prof_idle(struct rondo_prof *prof, int idle);
@@ -115,6 +119,10 @@ void rondo_prof_run_seen(struct rondo_prof_run *run);
 void rondo_prof_run_begin(struct rondo_prof_run *run, const struct rondo_prof_conn *conns, int nconns);
 /** The run has ended, or never will begin; releases it. */
 void rondo_prof_run_end(struct rondo_prof_run *run);
+/** Put a run in front of others that end together. @return the new first one. NULL is no run. */
+struct rondo_prof_run *rondo_prof_run_chain(struct rondo_prof_run *run, struct rondo_prof_run *others);
+/** End a chain of runs. */
+void rondo_prof_runs_end(struct rondo_prof_run *first);
 
 /* A slice on a conn goes through these stages in order; several may be told at once, and telling one again
  * does nothing. */

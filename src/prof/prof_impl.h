@@ -3,6 +3,8 @@
 #ifndef RONDO_PROF_PROF_IMPL_H
 #define RONDO_PROF_PROF_IMPL_H
 
+#include <pthread.h>
+
 #include "base/library.h"
 #include "prof/prof.h"
 
@@ -35,6 +37,7 @@ struct rondo_prof {
     struct rondo_prof_context at[RONDO_PROF_PLUGINS];
     int idle; /* told last: 1, 0, -1: nothing */
     struct rondo_prof_run *free_runs;
+    pthread_mutex_t lock;
 };
 
 /* An event: its handle in each plugin, NULL: it has none there. A handle stays the parent of later events

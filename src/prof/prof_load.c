@@ -154,10 +154,12 @@ void rondo_prof_open(struct rondo_prof **prof, const struct rondo_prof_comm *com
     snprintf(made->name, sizeof(made->name), "%s", comm->name);
     made->comm.name = made->name;
     made->idle = -1;
+    pthread_mutex_init(&made->lock, NULL);
     for (int i = 0; i < loaded.n; i++) {
         context_add(made, &loaded.plugin[i]);
     }
     if (made->n == 0) {
+        pthread_mutex_destroy(&made->lock);
         rondo_free(made);
         return;
     }
@@ -207,5 +209,10 @@ void rondo_prof_close(struct rondo_prof *prof)
         context_end(prof, &prof->at[i]);
     }
     rondo_prof_free_runs(prof);
+    pthread_mutex_destroy(&prof->lock);
     rondo_free(prof);
 }
+
+void rondo_prof_lock(struct rondo_prof *prof) { pthread_mutex_lock(&prof->lock); }
+
+void rondo_prof_unlock(struct rondo_prof *prof) { pthread_mutex_unlock(&prof->lock); }
