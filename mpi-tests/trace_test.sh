@@ -78,7 +78,11 @@ line = re.compile(r"elsewhere: clock ([-+.\d]+) us, known to ([.\d]+)")
 offset, spread = map(float, line.search(open(dir + "/said").read()).groups())
 if abs(offset + 5e6) > spread + 1:
     sys.exit(f"trace_test: the clock is off by {offset} us, known to {spread}")
-if len({e["pid"] for e in json.load(open(dir + "/merged"))["traceEvents"]}) != ranks:
+merged = json.load(open(dir + "/merged"))
+clocks = {clock["host"]: clock for clock in merged["otherData"]["clocks"]}
+if abs(clocks["elsewhere"]["known_to_us"] - spread) > 0.1 or len(clocks) != 2:
+    sys.exit(f"trace_test: the merged trace says of its clocks {clocks}")
+if len({e["pid"] for e in merged["traceEvents"]}) != ranks:
     sys.exit("trace_test: the merged trace lacks ranks")
 PYTHON
 if "$trace" merge /dev/null 2>/dev/null; then echo "rondo-trace merges nothing"; exit 1; fi
