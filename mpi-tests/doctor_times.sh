@@ -8,7 +8,8 @@ usage: mpi-tests/doctor_times.sh [--build DIR] [--times N] [--hosts] [FAULT...]
 
   --build DIR  build tree (default: build beside mpi-tests/)
   --times N    runs of each fault (default: 50)
-  --hosts      on two hosts of scripts/cluster-lab, 2 and 2 ranks (default: 4 ranks on one host)
+  --hosts      on two hosts of scripts/cluster-lab, 2 and 2 ranks (default: 4 ranks on one host, where no packet
+               is lost)
   FAULT        those of mpi_doctor (default: all)
 mpi_doctor asks rondo-doctor (--slow 0.3) again and again from before the fault on, so a time has in it what one
 question takes. Milliseconds.
@@ -32,7 +33,7 @@ if [ $hosts = yes ]; then
     printf '#!/bin/sh\nexec "%s" rsh "$@"\n' "$top/scripts/cluster-lab" >"$agent"
     chmod +x "$agent"
     "$top/scripts/cluster-lab" run 2 \
-        "$top/scripts/mpi-run --build $build --hosts n1:2,n2:3 $play --hosts n1,n2 --agent $agent $*"
+        "$top/scripts/mpi-run --build $build --hosts n1:2,n2:3 $play --hosts n1,n2 --agent $agent --link eth0 $*"
 else
     # shellcheck disable=SC2086
     "$top/scripts/mpi-run" -n 5 $play "$@"

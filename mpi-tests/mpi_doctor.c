@@ -4,7 +4,7 @@
  * the others. These play the faults of the table below, each on communicators of its own. Only reads of a
  * mapped file and signals go between them meanwhile, for MPI may be what a rank hangs in.
  *
- *   mpi_doctor --doctor PROGRAM [--hosts LIST --agent CMD] [--times N] [FAULT...]
+ *   mpi_doctor --doctor PROGRAM [--hosts LIST --agent CMD [--link DEVICE]] [--times N] [FAULT...]
  *
  * Prints "FAULT: VERDICT after N ms" for each, in the form that mpi-tests/doctor_times.sh reads.
  */
@@ -38,7 +38,7 @@ static struct {
     pthread_t releaser;
     _Atomic int ends; /* the releaser may end */
     int pipes[2];
-    const char *doctor, *hosts, *agent;
+    const char *doctor, *hosts, *agent, *link; /* link: of the watcher's host */
     long times, limit;
     int near; /* all ranks are on one host */
 } g = { .times = 1, .limit = 30 };
@@ -255,6 +255,13 @@ static void stopped_inside(void)
     wait_for_release();
 }
 
+static void lost_packets(void)
+{
+    rondo_status status = RONDO_SUCCESS;
+    while (status == RONDO_SUCCESS && !is_released()) status = sum(g.comm, 4096, RONDO_FLOAT64, RONDO_SUM);
+    wait_for_release();
+}
+
 static void slow_rank(void)
 {
     rondo_status status = RONDO_SUCCESS;
@@ -293,6 +300,20 @@ static void stop_rank_2(void)
     nap(20000);
     kill(g.board->pid[2], SIGSTOP);
 }
+/* From now on the network swallows every packet of this host. TCP repeats them when it is mended. */
+static void set_link(const char *state)
+{
+    char command[128];
+    snprintf(command, sizeof(command), "ip link set %s %s", g.link, state);
+    if (system(command) != 0) test_die("%s failed", command);
+}
+static void cut_link(void)
+{
+    nap(20000);
+    set_link("down");
+    strike();
+}
+static void mend_link(void) { set_link("up"); }
 static void continue_rank_2(void) { kill(g.board->pid[2], SIGCONT); }
 static void join_barrier(void) { MPI_Barrier(g.pair); }
 
@@ -326,6 +347,7 @@ static const struct fault {
     { "missing_receive", missing_receive, "message", 1, "has not received it", 1, NULL, NULL },
     { "both_receive", both_receive, "message", -1, "has not sent it; it waits in a receive", 1, NULL, NULL },
     { "message_and_sum", message_and_sum, "ended", -1, "a collective does not meet", 1, NULL, NULL },
+    { "lost_packets", lost_packets, "stuck", -1, "and do not end it", 1, cut_link, mend_link },
     { "slow_rank", slow_rank, "late", 3, "arrives last", 1, NULL, NULL },
     { "left_early", left_early, "ended", 1, "aborted the communicator", 1, NULL, NULL },
     { "nobody_waits", nobody_waits, "nothing", -1, "nobody waits", 0, NULL, NULL },
@@ -512,11 +534,9 @@ static int parse(int argc, char **argv, int *first)
         const char *name;
         const char **text;
         long *number;
-    } options[] = { { "--doctor", &g.doctor, NULL },
-                    { "--hosts", &g.hosts, NULL },
-                    { "--agent", &g.agent, NULL },
-                    { "--times", NULL, &g.times },
-                    { "--limit", NULL, &g.limit } };
+    } options[] = { { "--doctor", &g.doctor, NULL }, { "--hosts", &g.hosts, NULL },
+                    { "--agent", &g.agent, NULL },   { "--link", &g.link, NULL },
+                    { "--times", NULL, &g.times },   { "--limit", NULL, &g.limit } };
     int i = 1;
     for (; i < argc && argv[i][0] == '-'; i += 2) {
         int known = 0;
@@ -553,7 +573,10 @@ int main(int argc, char **argv)
     MPI_Comm_split(MPI_COMM_WORLD, test.rank == 2 || test.rank == g.players, test.rank, &g.pair);
     for (long time = 0; time < g.times; time++) {
         for (size_t i = 0; i < TEST_ARRAY_LEN(faults); i++) {
-            if (is_wanted(faults[i].name, argc - first, argv + first)) run(&faults[i], time);
+            if (is_wanted(faults[i].name, argc - first, argv + first) &&
+                (g.link != NULL || faults[i].play != lost_packets)) {
+                run(&faults[i], time);
+            }
         }
     }
     MPI_Comm_free(&g.mpi);

@@ -553,19 +553,43 @@ static int bin_of(int64_t ns)
     return bin;
 }
 
-/* Begin times of call `seq` on every seen rank. @return 0: not all have it */
-static int begins_of(const struct rondo_seen_comm *comm, uint64_t seq, int64_t *first, int *last)
+/* Can no rank end it before all have begun? */
+static int waits_for_all(uint8_t coll)
+{
+    return coll == RONDO_COLL_ALL_REDUCE || coll == RONDO_COLL_ALL_GATHER ||
+           coll == RONDO_COLL_REDUCE_SCATTER || coll == RONDO_COLL_ALL_TO_ALL || coll == RONDO_COLL_BARRIER ||
+           coll == RONDO_COLL_ALL_GATHERV || coll == RONDO_COLL_REDUCE_SCATTERV ||
+           coll == RONDO_COLL_ALL_TO_ALLV;
+}
+
+/* When a rank came to its call, up to a constant. Clocks of hosts differ; there, who comes last waits least: all
+ * ends count as one moment. 0: it is not known. */
+static int64_t arrival_of(const struct rondo_seen_comm *comm, const struct rondo_seen_call *call)
+{
+    if (call == NULL || call->begin_ns == 0) {
+        return 0;
+    }
+    if (comm->nnodes <= 1) {
+        return call->begin_ns;
+    }
+    return waits_for_all(call->coll) && call->end_ns > call->begin_ns
+               ? INT64_MAX - (call->end_ns - call->begin_ns)
+               : 0;
+}
+
+/* Find the first and the last rank to come to call `seq`. @return 0: not all have it */
+static int arrivals_of(const struct rondo_seen_comm *comm, uint64_t seq, int64_t *first, int *last)
 {
     int64_t latest = 0;
     *first = 0;
     for (int i = 0; i < comm->n; i++) {
-        const struct rondo_seen_call *call = rondo_seen_call_of(&comm->ranks[i], seq);
-        if (call == NULL || call->begin_ns == 0) {
+        int64_t at = arrival_of(comm, rondo_seen_call_of(&comm->ranks[i], seq));
+        if (at == 0) {
             return 0;
         }
-        *first = *first == 0 || call->begin_ns < *first ? call->begin_ns : *first;
-        if (call->begin_ns > latest) {
-            latest = call->begin_ns;
+        *first = *first == 0 || at < *first ? at : *first;
+        if (at > latest) {
+            latest = at;
             *last = i;
         }
     }
@@ -584,11 +608,11 @@ rondo_status rondo_lateness_of(const struct rondo_seen_comm *comm, struct rondo_
     }
     seq = newest > RONDO_RECORD_CALLS ? newest - RONDO_RECORD_CALLS + 1 : 1;
     for (; comm->n > 1 && seq <= newest && n < RONDO_RECORD_CALLS; seq++) {
-        if (!begins_of(comm, seq, &first, &last)) {
+        if (!arrivals_of(comm, seq, &first, &last)) {
             continue;
         }
         for (int i = 0; i < comm->n; i++) {
-            int64_t ns = rondo_seen_call_of(&comm->ranks[i], seq)->begin_ns - first;
+            int64_t ns = arrival_of(comm, rondo_seen_call_of(&comm->ranks[i], seq)) - first;
             times[(size_t)i * RONDO_RECORD_CALLS + (size_t)n] = ns;
             late[i].bin[bin_of(ns)]++;
         }
@@ -608,8 +632,7 @@ rondo_status rondo_lateness_of(const struct rondo_seen_comm *comm, struct rondo_
 static void look_for_late(const struct look *l)
 {
     struct rondo_lateness *late;
-    if (l->comm->nnodes > 1 || l->comm->n < 2 || /* clocks of hosts differ */
-        RONDO_NEW_ARRAY(late, l->comm->n, "lateness") != RONDO_SUCCESS) {
+    if (l->comm->n < 2 || RONDO_NEW_ARRAY(late, l->comm->n, "lateness") != RONDO_SUCCESS) {
         return;
     }
     if (rondo_lateness_of(l->comm, late) == RONDO_SUCCESS) {

@@ -128,7 +128,7 @@ static void rank_json(FILE *out, const struct rondo_seen *seen, const struct ron
 static void comm_json(FILE *out, const struct rondo_seen *seen, const struct rondo_seen_comm *comm)
 {
     struct rondo_lateness *late = NULL;
-    if (comm->n > 1 && comm->nnodes <= 1) {
+    if (comm->n > 1) {
         late = calloc((size_t)comm->n, sizeof(*late));
         if (late != NULL && rondo_lateness_of(comm, late) != RONDO_SUCCESS) {
             free(late);

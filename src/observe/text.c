@@ -184,7 +184,7 @@ static void lateness_print(FILE *out, const struct rondo_seen *seen, const struc
                                                        "<10ms", "<0.1s", "<1s",    "more" };
     struct rondo_lateness *late;
     (void)seen;
-    if (comm->n < 2 || comm->nnodes > 1 || RONDO_NEW_ARRAY(late, comm->n, "lateness") != RONDO_SUCCESS) {
+    if (comm->n < 2 || RONDO_NEW_ARRAY(late, comm->n, "lateness") != RONDO_SUCCESS) {
         return;
     }
     if (rondo_lateness_of(comm, late) == RONDO_SUCCESS && late[0].ncalls > 0) {
