@@ -266,10 +266,10 @@ static void setting(const struct schedule *s, const char *what, char *text, size
 
 static rondo_comm *create_for(const struct schedule *s, int proto)
 {
-    char algo[48], text[200];
+    char name[32], algo[48], text[200];
     rondo_comm *comm;
-    in_lower_case(s->algo, algo, sizeof algo - 8);
-    strcat(algo, is_used_here(s) ? "" : ",ring");
+    in_lower_case(s->algo, name, sizeof name);
+    snprintf(algo, sizeof algo, "%s%s", name, is_used_here(s) ? "" : ",ring");
     setting(s, algo, text, sizeof text);
     setenv("RONDO_ALGO", text, 1);
     setting(s, protos[proto], text, sizeof text);

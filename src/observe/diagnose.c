@@ -562,8 +562,8 @@ static int waits_for_all(uint8_t coll)
            coll == RONDO_COLL_ALL_TO_ALLV;
 }
 
-/* When a rank came to its call, up to a constant. Clocks of hosts differ; there, who comes last waits least: all
- * ends count as one moment. 0: it is not known. */
+/* When a rank came to its call, up to a constant. Clocks of hosts differ; there, who comes last waits least:
+ * all ends count as one moment. 0: it is not known. */
 static int64_t arrival_of(const struct rondo_seen_comm *comm, const struct rondo_seen_call *call)
 {
     if (call == NULL || call->begin_ns == 0) {

@@ -146,8 +146,8 @@ struct rondo_diagnosis {
 void rondo_diagnose(const struct rondo_seen *seen, int64_t slow_ns, struct rondo_diagnosis *diagnosis);
 const char *rondo_finding_name(enum rondo_finding_kind kind);
 
-/* How late a rank was in the calls that all seen ranks of its communicator have on record. On several hosts, whose
- * clocks differ: in calls that no rank ends before all have begun, by how long each was in the call. */
+/* How late a rank was in the calls that all seen ranks of its communicator have on record. On several hosts,
+ * whose clocks differ: in calls that no rank ends before all have begun, by how long each was in the call. */
 enum { RONDO_LATE_BINS = 8 }; /* below 1 us, 10 us, 100 us, 1 ms, 10 ms, 100 ms, 1 s, and more */
 struct rondo_lateness {
     int ncalls, nlast;
