@@ -11,6 +11,7 @@
  *   FAKE_CUDA_DMABUF=1         offer DMA-BUF descriptors (of plain memory, which no NIC accepts)
  *   FAKE_CUDA_ORDERED=1        NICs' writes need no flush
  *   FAKE_CUDA_THREADS=64       threads of a block, whatever the launch says; 0: what it says
+ *   FAKE_CUDA_PTX=kernels/all-80.ptx  kernels are the PTX of this file (ptx/ptx.h)
  *   FAKE_CUDA_FAIL=cuMemAlloc:3:2,..  the third call of cuMemAlloc returns CUresult 2
  *   FAKE_CUDA_FAIL_RANK=1      only in this MPI rank
  *   FAKE_CUDA_IDLE=1           cuMemAlloc, cuMemFree, cuMemHostAlloc and cuMemFreeHost wait until the device

@@ -1,5 +1,5 @@
-/* The fake CUDA driver: kernels are those of kern/cuda/kernels.h on the simulated machine, whatever the
- * image. */
+/* The fake CUDA driver: kernels are those of kern/cuda/kernels.h on the simulated machine, or the PTX of
+ * FAKE_CUDA_PTX, whatever the image. */
 #define RONDO_MACHINE_SIM 1
 #include "fake_cuda.h"
 
@@ -49,12 +49,18 @@ CUresult cuModuleUnload(CUmodule module)
     return CUDA_SUCCESS;
 }
 
+static int is_in_ptx(const char *name)
+{
+    const struct ptx_module *ptx = sim_kernel_ptx();
+    return ptx == NULL || ptx_has(ptx, name);
+}
+
 CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name)
 {
     CUcontext ctx;
     struct CUfunc_st *f;
     FAKE_ENTER_CTX("cuModuleGetFunction", ctx);
-    if (sim_kernel_find(name).kind == SIM_KERNEL_NONE) return CUDA_ERROR_NOT_FOUND;
+    if (sim_kernel_find(name).kind == SIM_KERNEL_NONE || !is_in_ptx(name)) return CUDA_ERROR_NOT_FOUND;
     f = calloc(1, sizeof(*f));
     if (f == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
     snprintf(f->name, sizeof f->name, "%s", name);
@@ -190,9 +196,14 @@ CUresult fake_run_kernel(const struct fake_op *op)
     const uint32_t fewer = (uint32_t)fake_number("FAKE_CUDA_THREADS", 2 * RONDO_WARP),
                    threads = fewer != 0 && fewer < op->threads ? fewer : op->threads;
     const struct rondo_sim_rules rules = { .whole_lines = 1 };
-    struct sim_kernel_run run = { sim_kernel_find(op->function->name), op->parameter };
+    struct sim_kernel_run run = { .kernel = sim_kernel_find(op->function->name), .launch = op->parameter };
     const struct rondo_sim_grid grid = sim_kernel_grid(&run, threads);
     struct rondo_sim_result result;
+    if (run.ptx.program != NULL && ptx_most_threads(run.ptx.program) < op->threads) {
+        fprintf(stderr, "fake CUDA: kernel %s: %u threads, more than its .maxntid\n", op->function->name,
+                op->threads);
+        return CUDA_ERROR_INVALID_VALUE;
+    }
     rondo_sim_run(&rules, &grid, 1, &result);
     if (result.end != RONDO_SIM_ENDED) {
         fprintf(stderr, "fake CUDA: kernel %s: %s\n", op->function->name, result.why);

@@ -148,8 +148,8 @@ static inline struct rondo_sim_result world_run(struct world *w, const struct ro
     struct rondo_sim_grid grid[WORLD_RANKS];
     struct rondo_sim_result result;
     for (int i = 0; i < w->n; i++) {
-        run[i] = (struct sim_kernel_run){ sim_kernel_of(&w->rank[i].launch.inline_works[0]),
-                                          &w->rank[i].launch };
+        run[i] = (struct sim_kernel_run){ .kernel = sim_kernel_of(&w->rank[i].launch.inline_works[0]),
+                                          .launch = &w->rank[i].launch };
         grid[i] = sim_kernel_grid(&run[i], threads);
     }
     rondo_sim_run(rules, grid, w->n, &result);

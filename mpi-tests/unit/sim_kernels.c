@@ -2,7 +2,9 @@
 #define RONDO_MACHINE_SIM 1
 #include "sim_kernels.h"
 
+#include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "kern/cuda/block_direct.h"
@@ -20,11 +22,16 @@ static const char *const ways[] = { RONDO_PROTO_TABLE(NAME_ROW_, )[DIRECT] = "di
 static const uint8_t coll_reduces[] = { RONDO_COLL_TABLE(REDUCES_ROW_, ) };
 #undef REDUCES_ROW_
 
-static int is_reduction(const char *name, size_t dtype, size_t op, size_t way)
+void sim_kernel_name(const struct sim_kernel *k, char *name)
 {
-    char text[RONDO_KERNEL_NAME];
-    snprintf(text, sizeof text, "rondo_%s_%s_%s", dtypes[dtype], reduces[op], ways[way]);
-    return strcmp(name, text) == 0;
+    const char *way = ways[k->direct ? (size_t)DIRECT : (size_t)k->proto];
+    if (k->kind == SIM_KERNEL_P2P) {
+        snprintf(name, RONDO_KERNEL_NAME, "rondo_p2p");
+    } else if (k->kind == SIM_KERNEL_COPY) {
+        snprintf(name, RONDO_KERNEL_NAME, "rondo_copy_%s", way);
+    } else {
+        snprintf(name, RONDO_KERNEL_NAME, "rondo_%s_%s_%s", dtypes[k->dtype], reduces[k->reduce], way);
+    }
 }
 
 static void set_way(struct sim_kernel *k, size_t way)
@@ -37,27 +44,23 @@ struct sim_kernel sim_kernel_find(const char *name)
 {
     const size_t nops = RONDO_COUNTOF(reduces), nways = RONDO_COUNTOF(ways),
                  all = RONDO_COUNTOF(dtypes) * nops * nways;
-    struct sim_kernel k = { .kind = SIM_KERNEL_NONE };
-    char text[RONDO_KERNEL_NAME];
-    if (strcmp(name, "rondo_p2p") == 0) {
-        k.kind = SIM_KERNEL_P2P;
-    }
-    for (size_t i = 0; i < nways; i++) {
-        snprintf(text, sizeof text, "rondo_copy_%s", ways[i]);
-        if (strcmp(name, text) == 0) {
-            k.kind = SIM_KERNEL_COPY;
-            set_way(&k, i);
+    /* p2p, copies, reductions */
+    for (size_t i = 0; i < 1 + nways + all; i++) {
+        const size_t at = i - 1 - nways;
+        struct sim_kernel k = { .kind = i == 0       ? SIM_KERNEL_P2P
+                                        : i <= nways ? SIM_KERNEL_COPY
+                                                     : SIM_KERNEL_REDUCE };
+        char text[RONDO_KERNEL_NAME];
+        if (k.kind == SIM_KERNEL_COPY) set_way(&k, i - 1);
+        if (k.kind == SIM_KERNEL_REDUCE) {
+            k.dtype = (rondo_dtype)(at / nways / nops);
+            k.reduce = (enum rondo_reduce)(at / nways % nops);
+            set_way(&k, at % nways);
         }
+        sim_kernel_name(&k, text);
+        if (strcmp(name, text) == 0) return k;
     }
-    for (size_t i = 0; i < all && k.kind == SIM_KERNEL_NONE; i++) {
-        if (is_reduction(name, i / nways / nops, i / nways % nops, i % nways)) {
-            k.kind = SIM_KERNEL_REDUCE;
-            k.dtype = (rondo_dtype)(i / nways / nops);
-            k.reduce = (enum rondo_reduce)(i / nways % nops);
-            set_way(&k, i % nways);
-        }
-    }
-    return k;
+    return (struct sim_kernel){ .kind = SIM_KERNEL_NONE };
 }
 
 struct sim_kernel sim_kernel_of(const struct rondo_work *w)
@@ -89,8 +92,41 @@ static void body(void *arg, void *shared)
     }
 }
 
+static struct ptx_module *module;
+
+static void __attribute__((noreturn)) give_up(const char *why)
+{
+    fprintf(stderr, "FAKE_CUDA_PTX=%s: %s\n", getenv("FAKE_CUDA_PTX"), why);
+    exit(1);
+}
+
+static void open_module(void)
+{
+    const char *path = getenv("FAKE_CUDA_PTX");
+    char why[400];
+    if (path == NULL || *path == 0) return;
+    module = ptx_open_file(path, why, sizeof why);
+    if (module == NULL) give_up(why);
+}
+
+struct ptx_module *sim_kernel_ptx(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, open_module);
+    return module;
+}
+
 struct rondo_sim_grid sim_kernel_grid(struct sim_kernel_run *run, uint32_t threads)
 {
+    struct ptx_module *ptx = sim_kernel_ptx();
+    char name[RONDO_KERNEL_NAME], why[400];
+    sim_kernel_name(&run->kernel, name);
+    if (ptx != NULL && ptx_has(ptx, name)) {
+        run->ptx = (struct ptx_run){ ptx_find(ptx, name, why, sizeof why), run->launch,
+                                     run->launch->words == NULL ? NULL : &run->launch->words->abort };
+        if (run->ptx.program == NULL) give_up(why);
+        return ptx_grid(&run->ptx, run->launch->nblocks, threads);
+    }
     return (struct rondo_sim_grid){ body, run, run->launch->nblocks, threads,
                                     sizeof(struct rondo_block_shared) };
 }

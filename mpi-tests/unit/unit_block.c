@@ -422,8 +422,9 @@ static void abort_ends_every_wait(void **state)
         killer.breaths = seed * seed % 997;
         for (int r = 0; r < j.n; r++) {
             if (r == missing) continue;
-            run[n] = (struct sim_kernel_run){ sim_kernel_of(&killer.w->rank[r].launch.inline_works[0]),
-                                              &killer.w->rank[r].launch };
+            run[n] =
+                (struct sim_kernel_run){ .kernel = sim_kernel_of(&killer.w->rank[r].launch.inline_works[0]),
+                                         .launch = &killer.w->rank[r].launch };
             grid[n] = sim_kernel_grid(&run[n], j.threads);
             n++;
         }

@@ -363,8 +363,8 @@ static void abort_ends_every_wait(void **state)
         killer.breaths = seed * seed % 997;
         for (int r = 0; r < j.n; r++) {
             if (r == missing) continue;
-            run[n] = (struct sim_kernel_run){ sim_kernel_of(&d.w->rank[r].launch.inline_works[0]),
-                                              &d.w->rank[r].launch };
+            run[n] = (struct sim_kernel_run){ .kernel = sim_kernel_of(&d.w->rank[r].launch.inline_works[0]),
+                                              .launch = &d.w->rank[r].launch };
             grid[n] = sim_kernel_grid(&run[n], THREADS);
             n++;
         }
@@ -389,8 +389,8 @@ static void a_long_wait_is_shown_to_the_host(void **state)
     (void)state;
     make_job(&j, &d);
     killer.w = d.w;
-    run = (struct sim_kernel_run){ sim_kernel_of(&d.w->rank[0].launch.inline_works[0]),
-                                   &d.w->rank[0].launch };
+    run = (struct sim_kernel_run){ .kernel = sim_kernel_of(&d.w->rank[0].launch.inline_works[0]),
+                                   .launch = &d.w->rank[0].launch };
     grid[0] = sim_kernel_grid(&run, THREADS);
     grid[1] = (struct rondo_sim_grid){ world_kill_all, &killer, 1, 32, 0 };
     rondo_sim_run(&rules, grid, 2, &result);

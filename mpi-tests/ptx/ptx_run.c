@@ -1,0 +1,335 @@
+/* The interpreter: one fiber of the simulated machine for each thread. */
+#include <string.h>
+
+#include "ptx_impl.h"
+#include "ptx_math.h"
+#include "sim/machine_sim_impl.h"
+
+/* As ptx.def says them. */
+enum { WEAK, RELAXED, ACQUIRE };
+/* What is less is an address of another space, or none. */
+enum { FIRST_GLOBAL = 65536 };
+
+struct ptx_thread {
+    const struct ptx_run *run;
+    uint8_t *shared;
+    const struct ptx_insn *now; /* the instruction, for errors */
+    int leave, polled;          /* polled: a load that another agent's store may change, and no store since */
+};
+
+static uint32_t line_of(const struct ptx_thread *t)
+{
+    return t->run->program->line[t->now - t->run->program->insn];
+}
+
+static void __attribute__((noreturn)) stop(const struct ptx_thread *t, const char *why, uint64_t value)
+{
+    rondo_sim_break("%s, line %u of the PTX: %s (0x%llx)", t->run->program->name, line_of(t), why,
+                    (unsigned long long)value);
+}
+
+/* ---- addresses ---- */
+
+static int is_inside(const void *memory, size_t bytes, uint64_t p) { return p - (uintptr_t)memory < bytes; }
+
+static void *address(const struct ptx_thread *t, enum ptx_space space, uint64_t p, uint32_t bytes)
+{
+    const struct ptx_program *program = t->run->program;
+    const size_t limit = space == PTX_SHARED ? program->shared_bytes : program->argument_bytes;
+    if (p % bytes != 0) stop(t, "the address is no multiple of the access's size", p);
+    if (space == PTX_SHARED || space == PTX_PARAM) {
+        if (p >= limit || bytes > limit - p) {
+            stop(t, space == PTX_SHARED ? "outside of shared memory" : "outside of the arguments", p);
+        }
+        return space == PTX_SHARED ? t->shared + p : (uint8_t *)(uintptr_t)t->run->argument + p;
+    }
+    if (p < FIRST_GLOBAL) stop(t, "an address of shared memory or of the arguments, or no address", p);
+    if (space == PTX_GLOBAL && is_inside(t->run->argument, program->argument_bytes, p)) {
+        stop(t, "an address of the arguments as one of global memory", p);
+    }
+    return (void *)(uintptr_t)p;
+}
+
+/* Does the machine's memory not take part? It models payload of 16 bytes and what is ordered; other plain accesses
+ * are plain here, too, as those of the kernels in C. If these took part, threads would remember too many lines to
+ * see old values of any. */
+static int is_plain(enum ptx_space space, int order, uint32_t bytes)
+{
+    return space == PTX_SHARED || space == PTX_PARAM || (order == WEAK && bytes < 16);
+}
+
+/* Elements of a load in `to`. */
+static void load(struct ptx_thread *t, enum ptx_space space, int order, const void *p, void *to,
+                 uint32_t bytes, uint32_t each)
+{
+    if (is_plain(space, order, bytes)) {
+        memcpy(to, p, bytes);
+    } else if (order == WEAK) {
+        rondo_sim_load_plain(p, to, bytes);
+    } else if (bytes > each) {
+        rondo_sim_load_pair(p, to);
+        t->polled = 1;
+    } else {
+        const uint64_t v = t->leave && p == t->run->abort ? 1 : rondo_sim_load(p, bytes, order == ACQUIRE);
+        memcpy(to, &v, bytes);
+        t->polled = 1;
+    }
+}
+
+static void store(struct ptx_thread *t, enum ptx_space space, int order, void *p, const void *from,
+                  uint32_t bytes, uint32_t each)
+{
+    t->polled = 0;
+    if (is_plain(space, order, bytes)) {
+        memcpy(p, from, bytes);
+    } else if (order == WEAK) {
+        rondo_sim_store_plain(p, from, bytes);
+    } else if (bytes > each) {
+        rondo_sim_store_pair(p, from);
+    } else {
+        uint64_t v = 0;
+        memcpy(&v, from, bytes);
+        rondo_sim_store(p, v, bytes, 0);
+    }
+}
+
+static uint64_t ptx_divisor(const struct ptx_thread *t, uint64_t v)
+{
+    if (v == 0) stop(t, "division by 0", v);
+    return v;
+}
+
+/* ---- threads that work together ---- */
+
+/* All lanes must be named, as all kernels do. */
+static uint64_t warp(const struct ptx_thread *t, enum rondo_sim_vote vote, uint64_t v, uint32_t lane,
+                     uint32_t mask)
+{
+    if (mask != UINT32_MAX) stop(t, "a warp operation of less than all lanes", mask);
+    return rondo_sim_warp(vote, v, lane);
+}
+
+/* The lane whose value shfl.idx takes, and whether it is one of the segment. */
+static uint32_t source(uint32_t lane, uint32_t index, uint32_t clamp, int *within)
+{
+    const uint32_t segment = clamp >> 8 & 31, most = (lane & segment) | (clamp & 31 & ~segment),
+                   from = (lane & segment) | (index & 31 & ~segment);
+    *within = from <= most;
+    return *within ? from : lane;
+}
+
+/* A loop goes on. If it only looks at memory, let others run. */
+static void give_way(struct ptx_thread *t)
+{
+    if (t->polled) {
+        t->polled = 0;
+        t->leave |= !rondo_sim_breath();
+    }
+}
+
+/* ---- instructions ---- */
+
+#define TYPE_U16 uint16_t
+#define TYPE_S16 int16_t
+#define TYPE_U32 uint32_t
+#define TYPE_S32 int32_t
+#define TYPE_U64 uint64_t
+#define TYPE_S64 int64_t
+#define TYPE_F32 float
+#define TYPE_F64 double
+#define TYPE_PRED int
+/* A place's word as a value, and a value as a word. */
+#define GET_U16(v) (uint16_t)(v)
+#define GET_S16(v) (int16_t)(v)
+#define GET_U32(v) (uint32_t)(v)
+#define GET_S32(v) (int32_t)(v)
+#define GET_U64(v) (v)
+#define GET_S64(v) (int64_t)(v)
+#define GET_F32(v) rondo_f32_from_bits((uint32_t)(v))
+#define GET_F64(v) f64_from_bits(v)
+#define GET_PRED(v) ((v) != 0)
+#define PUT_U16(v) (uint16_t)(v)
+#define PUT_S16(v) (uint16_t)(v)
+#define PUT_U32(v) (uint32_t)(v)
+#define PUT_S32(v) (uint32_t)(v)
+#define PUT_U64(v) (uint64_t)(v)
+#define PUT_S64(v) (uint64_t)(v)
+#define PUT_F32(v) rondo_f32_bits(v)
+#define PUT_F64(v) f64_bits(v)
+#define PUT_PRED(v) (uint64_t)((v) != 0)
+
+static double f64_from_bits(uint64_t bits)
+{
+    double v;
+    memcpy(&v, &bits, sizeof v);
+    return v;
+}
+static uint64_t f64_bits(double v)
+{
+    uint64_t bits;
+    memcpy(&bits, &v, sizeof bits);
+    return bits;
+}
+
+#define LABEL__(line) insn_##line
+#define LABEL_(line) LABEL__(line)
+#define ROW(...) &&LABEL_(__LINE__),
+
+#define NEXT              \
+    do {                  \
+        i++;              \
+        goto *row[i->op]; \
+    } while (0)
+#define GO(to)            \
+    do {                  \
+        i = first + (to); \
+        goto *row[i->op]; \
+    } while (0)
+
+static void run_thread(void *arg, void *shared)
+{
+    static const void *const row[] = {
+#define OP1 ROW
+#define OP2 ROW
+#define OP3 ROW
+#define OP4 ROW
+#define LOAD ROW
+#define STORE ROW
+#define SPECIAL ROW
+#include "ptx.def"
+#undef OP1
+#undef OP2
+#undef OP3
+#undef OP4
+#undef LOAD
+#undef STORE
+#undef SPECIAL
+    };
+    const struct ptx_run *run = arg;
+    const struct ptx_insn *const first = run->program->insn, *i = first;
+    struct ptx_thread here = { .run = run, .shared = shared, .now = first }, *const t = &here;
+    uint64_t r[run->program->places];
+    memset(r, 0x5c, sizeof r);
+    r[PTX_TID_X] = rondo_block_tid();
+    r[PTX_NTID_X] = rondo_block_threads();
+    r[PTX_CTAID_X] = rondo_block_index();
+    memcpy(r + PTX_FIRST_CONSTANT, run->program->constant, run->program->nconstants * sizeof *r);
+    goto *row[i->op];
+
+#define OPERAND(T, name, at) const TYPE_##T name = GET_##T(r[i->r[at]])
+#define RESULT(D, expr)                         \
+    do {                                        \
+        t->now = i;                             \
+        r[i->r[0]] = PUT_##D((TYPE_##D)(expr)); \
+        NEXT;                                   \
+    } while (0)
+#define OP1(text, D, A, expr) \
+    LABEL_(__LINE__) :        \
+    {                         \
+        OPERAND(A, a, 1);     \
+        RESULT(D, expr);      \
+    }
+#define OP2(text, D, A, B, expr) \
+    LABEL_(__LINE__) :           \
+    {                            \
+        OPERAND(A, a, 1);        \
+        OPERAND(B, b, 2);        \
+        RESULT(D, expr);         \
+    }
+#define OP3(text, D, A, B, C, expr) \
+    LABEL_(__LINE__) :              \
+    {                               \
+        OPERAND(A, a, 1);           \
+        OPERAND(B, b, 2);           \
+        OPERAND(C, c, 3);           \
+        RESULT(D, expr);            \
+    }
+#define OP4(text, D, A, B, C, E, expr) \
+    LABEL_(__LINE__) :                 \
+    {                                  \
+        OPERAND(A, a, 1);              \
+        OPERAND(B, b, 2);              \
+        OPERAND(C, c, 3);              \
+        OPERAND(E, e, 4);              \
+        RESULT(D, expr);               \
+    }
+#define WHERE(space, type, n) address(t, PTX_##space, r[i->r[n]] + (uint64_t)(int64_t)i->at, sizeof(type) * n)
+#define LOAD(text, space, order, type, n)                                              \
+    LABEL_(__LINE__) :                                                                 \
+    {                                                                                  \
+        type v[n];                                                                     \
+        t->now = i;                                                                    \
+        load(t, PTX_##space, order, WHERE(space, type, n), v, sizeof v, sizeof(type)); \
+        for (int k = 0; k < n; k++) r[i->r[k]] = (uint64_t)v[k];                       \
+        NEXT;                                                                          \
+    }
+#define STORE(text, space, order, type, n)                                              \
+    LABEL_(__LINE__) :                                                                  \
+    {                                                                                   \
+        type v[n];                                                                      \
+        t->now = i;                                                                     \
+        for (int k = 0; k < n; k++) v[k] = (type)r[i->r[k]];                            \
+        store(t, PTX_##space, order, WHERE(space, type, n), v, sizeof v, sizeof(type)); \
+        NEXT;                                                                           \
+    }
+#define SPECIAL(text, name, ...)   \
+    LABEL_(__LINE__) : t->now = i; \
+    goto do_##name;
+/* clang-format off */
+#include "ptx.def"
+    /* clang-format on */
+
+do_PACK:
+    r[i->r[0]] = r[i->r[2]] << 32 | (uint32_t)r[i->r[1]];
+    NEXT;
+do_UNPACK : {
+    const uint64_t v = r[i->r[2]];
+    r[i->r[0]] = (uint32_t)v;
+    r[i->r[1]] = v >> 32;
+    NEXT;
+}
+do_FENCE:
+    rondo_sim_fence();
+    NEXT;
+do_BARRIER:
+    t->polled = 0;
+    rondo_sim_barrier((uint32_t)r[i->r[0]], (uint32_t)r[i->r[1]]);
+    NEXT;
+do_WARP:
+    (void)warp(t, RONDO_SIM_SYNC, 0, 0, (uint32_t)r[i->r[0]]);
+    NEXT;
+do_ALL:
+    r[i->r[0]] = warp(t, RONDO_SIM_ALL, r[i->r[1]] != 0, 0, (uint32_t)r[i->r[2]]);
+    NEXT;
+do_ANY:
+    r[i->r[0]] = warp(t, RONDO_SIM_ANY, r[i->r[1]] != 0, 0, (uint32_t)r[i->r[2]]);
+    NEXT;
+do_SHUFFLE : {
+    int within;
+    const uint32_t from = source(rondo_lane(), (uint32_t)r[i->r[3]], (uint32_t)r[i->r[4]], &within);
+    r[i->r[0]] = (uint32_t)warp(t, RONDO_SIM_SHUFFLE, (uint32_t)r[i->r[2]], from, (uint32_t)r[i->r[5]]);
+    r[i->r[1]] = (uint64_t)within;
+    NEXT;
+}
+do_UNLESS:
+    i += (r[i->r[0]] != 0) != i->at;
+    NEXT;
+do_BRA_BACK:
+    give_way(t);
+do_BRA:
+    GO(i->to);
+do_BRA_BACK_IF:
+    if ((r[i->r[0]] != 0) != i->at) NEXT;
+    give_way(t);
+    GO(i->to);
+do_BRA_IF:
+    if ((r[i->r[0]] != 0) != i->at) NEXT;
+    GO(i->to);
+do_RET:
+    return;
+}
+
+struct rondo_sim_grid ptx_grid(struct ptx_run *run, uint32_t blocks, uint32_t threads)
+{
+    return (struct rondo_sim_grid){ run_thread, run, blocks, threads, run->program->shared_bytes };
+}
