@@ -26,6 +26,7 @@ enum {
     SLEEP_NS = 5000000,       /* the longest sleep of the thread, which finds hellos */
     IDLE_NS = 1000000000,     /* after this long without progress */
     IDLE_SLEEP_NS = 20000000, /* the longest sleep is this */
+    DRIVEN_NS = 1000000,      /* over net devices, it looks this often whether drivers still are there */
     IDLE_ROUNDS = 20,         /* rounds without progress before the thread sleeps */
     DRIVER_SLEEP_NS = 2000000 /* a driver sleeps between its looks from then on */
 };
@@ -145,16 +146,31 @@ static void sleep_at_door(struct rondo_tensor_core *core, int64_t ns)
     struct timespec time = { ns / 1000000000, ns % 1000000000 };
     uint32_t rung = __atomic_load_n(&door->rung, __ATOMIC_SEQ_CST);
     int moved = 0;
-    if (core->drivers == 0) {
-        __atomic_store_n(&door->sleeping, 1, __ATOMIC_SEQ_CST);
-        rondo_tensor_progress(core, &moved); /* what came before others saw the flag */
-    }
+    __atomic_store_n(&door->sleeping, 1, __ATOMIC_SEQ_CST);
+    rondo_tensor_progress(core, &moved); /* what came before others saw the flag */
     if (!moved && !core->stop) {
         pthread_mutex_unlock(&core->lock);
         syscall(SYS_futex, &door->rung, FUTEX_WAIT, rung, &time, NULL, 0);
         pthread_mutex_lock(&core->lock);
     }
     __atomic_store_n(&door->sleeping, 0, __ATOMIC_SEQ_CST);
+}
+
+/* Other threads make progress. Without the lock, which a driver may hold while a device copies, and seldom:
+ * whoever wakes takes a core from a driver. Called with the lock, which is released meanwhile. */
+static void sleep_while_driven(struct rondo_tensor_core *core)
+{
+    const struct timespec time = { 0, core->nnet > 0 || core->nopening > 0 ? DRIVEN_NS : SLEEP_NS };
+    pthread_mutex_unlock(&core->lock);
+    for (;;) { /* who rings after the last driver has gone finds `rung` as it was, or the thread awake */
+        uint32_t rung = __atomic_load_n(&core->door->rung, __ATOMIC_SEQ_CST);
+        if (__atomic_load_n(&core->drivers, __ATOMIC_SEQ_CST) == 0 ||
+            __atomic_load_n(&core->stop, __ATOMIC_SEQ_CST)) {
+            break;
+        }
+        syscall(SYS_futex, &core->door->rung, FUTEX_WAIT, rung, &time, NULL, 0);
+    }
+    pthread_mutex_lock(&core->lock);
 }
 
 static void *serve(void *arg)
@@ -167,14 +183,17 @@ static void *serve(void *arg)
     pthread_mutex_lock(&core->lock);
     while (!core->stop) {
         int moved = 0;
-        if (core->drivers == 0) {
-            rondo_tensor_progress(core, &moved);
+        if (core->drivers > 0) {
+            sleep_while_driven(core);
+            rounds = 0;
+            continue;
         }
+        rondo_tensor_progress(core, &moved);
         if (moved) {
             active_ns = rondo_now_ns();
             rounds = 0;
         }
-        if (core->drivers == 0 && rounds++ < IDLE_ROUNDS) {
+        if (rounds++ < IDLE_ROUNDS) {
             pthread_mutex_unlock(&core->lock);
             sched_yield();
             pthread_mutex_lock(&core->lock);
@@ -190,7 +209,7 @@ static void *serve(void *arg)
 
 static void driver_begin(struct rondo_tensor_core *core)
 {
-    core->drivers++;
+    __atomic_add_fetch(&core->drivers, 1, __ATOMIC_SEQ_CST);
     __atomic_store_n(&core->door->sleeping, 0, __ATOMIC_SEQ_CST);
 }
 
@@ -198,7 +217,7 @@ static void driver_begin(struct rondo_tensor_core *core)
 static void driver_end(struct rondo_tensor_core *core)
 {
     int moved = 0;
-    if (--core->drivers == 0 && core->has_thread) {
+    if (__atomic_sub_fetch(&core->drivers, 1, __ATOMIC_SEQ_CST) == 0 && core->has_thread) {
         __atomic_store_n(&core->door->sleeping, 1, __ATOMIC_SEQ_CST);
         rondo_tensor_progress(core, &moved);
     }
@@ -330,7 +349,7 @@ rondo_status rondo_tensor_core_create(struct rondo_ctx *ctx, const rondo_tensor_
 static void stop_thread(struct rondo_tensor_core *core)
 {
     pthread_mutex_lock(&core->lock);
-    core->stop = 1;
+    __atomic_store_n(&core->stop, 1, __ATOMIC_SEQ_CST);
     pthread_mutex_unlock(&core->lock);
     if (core->has_thread) {
         __atomic_store_n(&core->door->sleeping, 1, __ATOMIC_SEQ_CST);
