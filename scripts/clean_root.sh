@@ -35,7 +35,7 @@ root_make() {
 # root_mount DIR: what programs expect of a running system, and the network's settings
 root_mount() {
     local file
-    for file in proc dev/shm; do
+    for file in proc sys dev/shm; do
         mkdir -p "$1/$file"
         mount --bind "/$file" "$1/$file" && mounts+=("$1/$file")
     done
@@ -48,5 +48,5 @@ root_mount() {
 inside() {
     local dir=$1
     shift
-    timeout -k 5 900 chroot "$dir" env PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8 "$@" </dev/null
+    timeout -k 5 900 chroot "$dir" env PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8 "$@" </dev/null
 }
