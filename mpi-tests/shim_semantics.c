@@ -19,18 +19,22 @@
 #include <string.h>
 #include <unistd.h>
 
-static int rank, nranks, failures;
-static const char *what;
+#include "shim_semantics.h"
 
-static void check(int ok, const char *text)
+int rank, nranks;
+static int failures;
+static const char *what, *complaint;
+
+void check(int ok, const char *text)
 {
     if (!ok && failures++ < 20) {
-        printf("rank %d: %s: %s\n", rank, what, text);
+        printf("rank %d: %s: %s%s%s\n", rank, what, text,
+               complaint != NULL ? "; as users say of other layers: " : "",
+               complaint != NULL ? complaint : "");
     }
 }
 
-/* Enough calls for Rondo to take the communicator over. */
-static void warm(MPI_Comm comm)
+void warm(MPI_Comm comm)
 {
     int one = 1, sum;
     for (int i = 0; i < 8; i++) {
@@ -669,38 +673,44 @@ static int report_says_taken(const char *file)
     return taken;
 }
 
-#define CASE(name, ...)              \
-    {                                \
-#name, name, __VA_ARGS__ + 0 \
-    }
+/* clang-format off */
+#define CASE(name, complaint) { #name, name, complaint, 0 }
+#define ONLY(name, complaint) { #name, name, complaint, 1 }
+/* clang-format on */
 int main(int argc, char **argv)
 {
     static const struct {
         const char *name;
         void (*run)(void);
-        int only_rondo; /* MPI alone fails it: a wrong maximum, crashes, a start refused */
+        const char *complaint; /* of users of similar layers, NULL: none */
+        int only_rondo;        /* MPI alone fails it: a wrong maximum, crashes, a start refused */
     } cases[] = {
-        CASE(one_rank_has_a_derived_type_in_a_v_collective),
-        CASE(types_given_with_in_place_are_ignored),
-        CASE(reduce_scatter_in_place_is_mpis),
-        CASE(minimum_and_maximum_are_right, 1),
-        CASE(every_type_has_mpis_operations),
-        CASE(a_waiting_collective_moves_messages),
-        CASE(a_message_that_waits_stops_nothing),
-        CASE(types_may_have_absolute_addresses),
-        CASE(a_blocked_receive_moves_a_collective),
-        CASE(requests_behave_as_mpis),
-        CASE(communicators_go_in_any_order),
-        CASE(a_communicator_is_freed_with_a_call_under_way, 1),
-        CASE(a_handle_is_used_again_for_another_type),
-        CASE(other_communicators_stay_with_mpi),
-        CASE(wrong_arguments_get_mpis_errors),
-        CASE(nothing_moves_with_a_count_of_zero),
-        CASE(only_the_root_knows_the_counts),
-        CASE(persistent_calls_start_in_any_order, 1),
-        CASE(a_persistent_call_outlives_its_communicator, 1),
-        CASE(fortrans_sentinel_is_known),
-        CASE(threads_use_different_communicators),
+        CASE(one_rank_has_a_derived_type_in_a_v_collective, "ucc PR#1300: deadlock"),
+        CASE(types_given_with_in_place_are_ignored, "ompi#13224: they were looked at"),
+        CASE(reduce_scatter_in_place_is_mpis, "ucc#683: the result at another place"),
+        ONLY(minimum_and_maximum_are_right, "ompi#10521: a wrong MPI_MIN"),
+        CASE(iallreduce_is_right, "ompi#9385: wrong results"),
+        CASE(gather_in_place_keeps_every_block, "ompi#11545: HAN overwrites some"),
+        CASE(a_broadcast_needs_no_more_of_the_root, "cuDecomp PR#24: the set-up of NCCL stalls"),
+        CASE(every_type_has_mpis_operations, NULL),
+        CASE(a_waiting_collective_moves_messages, NULL),
+        CASE(a_message_that_waits_stops_nothing, NULL),
+        CASE(types_may_have_absolute_addresses, NULL),
+        CASE(a_blocked_receive_moves_a_collective, NULL),
+        CASE(requests_behave_as_mpis, NULL),
+        CASE(communicators_go_in_any_order, "mpich#6075: some live in MPI_Finalize, which crashed"),
+        CASE(freed_communicators_leave_nothing, "ucc#925, ompi#13767: leaks and crashes"),
+        ONLY(a_communicator_is_freed_with_a_call_under_way, "ompi#13767"),
+        CASE(a_handle_is_used_again_for_another_type, NULL),
+        CASE(other_communicators_stay_with_mpi, NULL),
+        CASE(wrong_arguments_get_mpis_errors, NULL),
+        CASE(nothing_moves_with_a_count_of_zero, NULL),
+        CASE(only_the_root_knows_the_counts, NULL),
+        ONLY(persistent_calls_start_in_any_order, NULL),
+        ONLY(a_persistent_call_outlives_its_communicator, NULL),
+        CASE(fortrans_sentinel_is_known, "ompi#3954, IPM PR#6: mpi_f08 and MPI_IN_PLACE"),
+        CASE(threads_use_different_communicators,
+             "ompi#9761, #6917, mpich PR#2768: switched off, or crashes"),
     };
     const char *report = getenv("RONDO_MPI_REPORT");
     int level, all = 0, n = (int)(sizeof cases / sizeof *cases);
@@ -720,6 +730,7 @@ int main(int argc, char **argv)
     }
     for (int i = 0; i < n - !threads; i++) {
         what = cases[i].name;
+        complaint = cases[i].complaint;
         if (report != NULL || !cases[i].only_rondo) {
             cases[i].run();
         }

@@ -1,0 +1,152 @@
+/* Cases of shim_semantics: what users of similar layers complain of. */
+#include <dirent.h>
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "shim_semantics.h"
+
+/* Several at once, of all sizes, each a sum, a minimum and a maximum, completed in another order. */
+void iallreduce_is_right(void)
+{
+    enum { N = 5, MOST = 40000 };
+    static long mine[N][MOST], result[N][MOST];
+    static const int sizes[N] = { 1, 3, 700, 5000, MOST };
+    static const MPI_Op ops[3] = { MPI_SUM, MPI_MIN, MPI_MAX };
+    for (int round = 0; round < 6; round++) {
+        MPI_Request requests[N];
+        for (int k = 0; k < N; k++) {
+            for (int i = 0; i < sizes[k]; i++) {
+                mine[k][i] = (long)(rank + 1) * (i % 97 - 48) + round;
+                result[k][i] = -1;
+            }
+            MPI_Iallreduce(mine[k], result[k], sizes[k], MPI_LONG, ops[(round + k) % 3], MPI_COMM_WORLD,
+                           &requests[k]);
+        }
+        for (int k = 0; k < N; k++) {
+            MPI_Wait(&requests[(k * 3 + rank) % N], MPI_STATUS_IGNORE);
+        }
+        for (int k = 0; k < N; k++) {
+            int wrong = 0, op = (round + k) % 3;
+            for (int i = 0; i < sizes[k]; i++) {
+                long x = i % 97 - 48, low = x < 0 ? nranks * x : x, high = x < 0 ? x : nranks * x;
+                long sum = x * nranks * (nranks + 1) / 2 + (long)nranks * round;
+                wrong += result[k][i] != (op == 0 ? sum : op == 1 ? low + round : high + round);
+            }
+            check(wrong == 0, "elements of a result");
+        }
+    }
+}
+
+void gather_in_place_keeps_every_block(void)
+{
+    enum { MOST = 20000 };
+    static int all[64 * 20], mine[20], *large;
+    large = malloc((size_t)nranks * MOST * sizeof *large);
+    for (int round = 0; round < 3 * nranks; round++) {
+        int root = round % nranks, count = round < nranks ? 1 : round < 2 * nranks ? 20 : MOST, wrong = 0;
+        int *at = count > 20 ? large : all, *send = rank == root ? at + rank * count : mine;
+        send = rank != root && count > 20 ? large : send;
+        memset(at, 255, (size_t)nranks * (size_t)count * sizeof *at);
+        for (int i = 0; i < count; i++) {
+            send[i] = rank * 100000 + i + round;
+        }
+        MPI_Gather(rank == root ? MPI_IN_PLACE : send, count, MPI_INT, rank == root ? at : NULL, count,
+                   MPI_INT, root, MPI_COMM_WORLD);
+        for (int i = 0; rank == root && i < nranks * count; i++) {
+            wrong += at[i] != i / count * 100000 + i % count + round;
+        }
+        check(wrong == 0, "elements at the root");
+    }
+    free(large);
+}
+
+/* The root goes on to something that is not MPI, for which it needs the others to have got the data. */
+void a_broadcast_needs_no_more_of_the_root(void)
+{
+    enum { MOST = 1 << 20 };
+    static char data[MOST];
+    static const int sizes[] = { 1, 200, 5000, 100000, MOST };
+    char path[256] = "/dev/shm/shim_semantics.XXXXXX", file[300];
+    MPI_Comm host;
+    int on_host;
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
+    MPI_Comm_size(host, &on_host);
+    MPI_Comm_free(&host);
+    if (on_host < nranks) { /* the root would not see the files */
+        return;
+    }
+    if (rank == 0 && mkdtemp(path) == NULL) {
+        path[0] = '\0';
+    }
+    MPI_Bcast(path, sizeof path, MPI_CHAR, 0, MPI_COMM_WORLD);
+    check(path[0] != '\0', "a folder in /dev/shm");
+    for (size_t k = 0; k < sizeof sizes / sizeof *sizes && path[0] != '\0'; k++) {
+        int seen = 1;
+        memset(data, rank == 0 ? (int)k + 1 : 0, sizeof data);
+        MPI_Bcast(data, sizes[k], MPI_CHAR, 0, MPI_COMM_WORLD);
+        check(data[sizes[k] - 1] == (int)k + 1, "the data");
+        snprintf(file, sizeof file, "%s/%zu.%d", path, k, rank);
+        fclose(fopen(file, "w"));
+        for (int ms = 0; rank == 0 && seen < nranks && ms < 20000; ms++) {
+            snprintf(file, sizeof file, "%s/%zu.%d", path, k, seen);
+            if (access(file, F_OK) == 0) {
+                seen++;
+            } else {
+                usleep(1000);
+            }
+        }
+        check(rank != 0 || seen == nranks, "a rank had no data after 20 s in which the root made no call");
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+        snprintf(file, sizeof file, "%s/%zu.%d", path, k, rank);
+        unlink(file);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (rank == 0) {
+        rmdir(path);
+    }
+}
+
+/* @return the number of files in a folder */
+static int entries(const char *folder)
+{
+    int n = 0;
+    DIR *dir = opendir(folder);
+    while (dir != NULL && readdir(dir) != NULL) {
+        n++;
+    }
+    if (dir != NULL) {
+        closedir(dir);
+    }
+    return n;
+}
+
+void freed_communicators_leave_nothing(void)
+{
+    enum { ROUNDS = 40 };
+    int files = 0, mappings = 0;
+    for (int i = 0; i < ROUNDS; i++) {
+        MPI_Comm comm, half;
+        MPI_Request request;
+        int one = 1, sum = 0;
+        MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+        warm(comm);
+        MPI_Iallreduce(&one, &sum, 1, MPI_INT, MPI_SUM, comm, &request);
+        MPI_Comm_split(comm, rank % 2, 0, &half);
+        warm(half);
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+        check(sum == nranks, "the sum");
+        MPI_Comm_free(i % 2 ? &comm : &half);
+        MPI_Comm_free(i % 2 ? &half : &comm);
+        if (i == ROUNDS / 4) {
+            files = entries("/proc/self/fd");
+            mappings = entries("/proc/self/map_files");
+        }
+    }
+    check(entries("/proc/self/fd") < files + ROUNDS / 4, "files are left open");
+    check(entries("/proc/self/map_files") < mappings + ROUNDS / 4, "memory stays mapped");
+}
