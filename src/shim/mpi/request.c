@@ -21,6 +21,12 @@ static struct {
 
 /* ---- callbacks of a generalized request ---- */
 
+/* Another thread may have completed it: see also what that wrote into the program's buffer. */
+static int code_of(const struct shim_request *request)
+{
+    return __atomic_load_n(&request->code, __ATOMIC_ACQUIRE);
+}
+
 static int query(void *state, MPI_Status *status)
 {
     const struct shim_request *request = state;
@@ -28,12 +34,13 @@ static int query(void *state, MPI_Status *status)
     PMPI_Status_set_cancelled(status, 0);
     status->MPI_SOURCE = MPI_UNDEFINED;
     status->MPI_TAG = MPI_UNDEFINED;
-    return request->code;
+    return code_of(request);
 }
 
 static int release(void *state)
 {
     struct shim_request *request = state;
+    (void)code_of(request);
     pthread_mutex_lock(&process.lock);
     request->next = process.idle;
     process.idle = request;
@@ -41,7 +48,12 @@ static int release(void *state)
     return MPI_SUCCESS;
 }
 
-static void complete(struct shim_request *request) { PMPI_Grequest_complete(request->handle); }
+static void complete(struct shim_request *request)
+{
+    MPI_Request handle = request->handle;
+    __atomic_store_n(&request->code, request->code, __ATOMIC_RELEASE);
+    PMPI_Grequest_complete(handle); /* it may be released, and used again, at once */
+}
 
 /* MPI does not let a program cancel a collective. */
 static int cancel(void *state, int complete)
@@ -112,7 +124,7 @@ int shim_move(void)
             ended->code = MPI_ERR_OTHER;
         }
         free(ended->call.sizes);
-        ended->ended(ended); /* it may be released at once */
+        ended->ended(ended);
     }
     return n;
 }
