@@ -519,6 +519,33 @@ static void persistents_free(struct persistents *p)
     }
 }
 
+static int self_copies;
+static int on_self_copy(MPI_Comm comm, int keyval, void *extra, void *in, void *out, int *flag)
+{
+    (void)comm, (void)keyval, (void)extra, (void)in, (void)out;
+    self_copies++;
+    *flag = 0;
+    return MPI_SUCCESS;
+}
+
+/* The face takes requests on a communicator of one rank. Call it before the first persistent call. */
+static void the_programs_attributes_are_left_alone(void)
+{
+    static struct persistents p;
+    int keyval;
+    MPI_Comm comm;
+    MPI_Comm_create_keyval(on_self_copy, MPI_COMM_NULL_DELETE_FN, &keyval, NULL);
+    MPI_Comm_set_attr(MPI_COMM_SELF, keyval, &self_copies);
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    warm(comm);
+    persistents_make(&p, comm);
+    check(self_copies == 0, "a persistent call runs no callback of the program's attributes");
+    persistents_free(&p);
+    MPI_Comm_free(&comm);
+    MPI_Comm_delete_attr(MPI_COMM_SELF, keyval);
+    MPI_Comm_free_keyval(&keyval);
+}
+
 static void persistent_calls_start_in_any_order(void)
 {
     static struct persistents p;
@@ -567,6 +594,7 @@ static void a_persistent_call_outlives_its_communicator(void)
     persistents_free(&p);
 }
 #else
+static void the_programs_attributes_are_left_alone(void) {}
 static void persistent_calls_start_in_any_order(void) {}
 static void a_persistent_call_outlives_its_communicator(void) {}
 #endif
@@ -706,6 +734,7 @@ int main(int argc, char **argv)
         CASE(wrong_arguments_get_mpis_errors, NULL),
         CASE(nothing_moves_with_a_count_of_zero, NULL),
         CASE(only_the_root_knows_the_counts, NULL),
+        ONLY(the_programs_attributes_are_left_alone, NULL),
         ONLY(persistent_calls_start_in_any_order, NULL),
         ONLY(a_persistent_call_outlives_its_communicator, NULL),
         CASE(fortrans_sentinel_is_known, "ompi#3954, IPM PR#6: mpi_f08 and MPI_IN_PLACE"),

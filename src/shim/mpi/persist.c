@@ -121,8 +121,12 @@ int shim_takes_persistent(struct shim_call *call)
 static rondo_status self_make(void)
 {
     if (!process.has_self) {
-        if (PMPI_Comm_dup(MPI_COMM_SELF, &process.self) != MPI_SUCCESS) {
-            return rondo_fail(RONDO_SYSTEM_ERROR, "MPI cannot duplicate MPI_COMM_SELF on %s",
+        MPI_Group group; /* a duplicate would run the program's attribute callbacks */
+        PMPI_Comm_group(MPI_COMM_SELF, &group);
+        int rc = PMPI_Comm_create(MPI_COMM_SELF, group, &process.self);
+        PMPI_Group_free(&group);
+        if (rc != MPI_SUCCESS) {
+            return rondo_fail(RONDO_SYSTEM_ERROR, "MPI cannot make a communicator of one rank on %s",
                               rondo_log_host());
         }
         PMPI_Comm_set_errhandler(process.self, MPI_ERRORS_RETURN);
