@@ -15,7 +15,9 @@
  *  - A group has a communicator for each kind of memory (host; a GPU) that its collectives use, one of two
  *    ranks for each pair that exchanges messages, and one of this rank alone for messages to itself. Each is
  *    made by the first call that needs it, of all members or of the pair; meanwhile the call waits in its
- *    work, not in the caller. In a communicator of a pair the lower rank is 0 and the higher one 1.
+ *    work, not in the caller, but for the first message between two GPUs, whose sender and receiver wait in
+ *    the call until both have made it: one of the two then receives first. In a communicator of a pair the
+ *    lower rank is 0 and the higher one 1.
  *  - All ranks of a group make the same collectives in the same order, as in rondo.h; two ranks of a pair
  *    make matching sends and receives. Different groups and pairs need no common order.
  *  - With a place for a work, a call returns at once, and its buffers belong to Rondo until the work is done;
@@ -154,8 +156,9 @@ rondo_status rondo_pgroup_work_text(const rondo_pgroup_work *work, char *text, s
 
 /**
  * Begin a batch: the calls of this thread on the group until rondo_pgroup_batch_end are issued together and
- * cannot block each other. They have neither opts nor works of their own. A batch is a collective: all ranks
- * of the group make one, and its sends and receives go through the group's own communicator.
+ * cannot block each other. They have neither opts nor works of their own, nor counts for each rank. A batch
+ * is a collective: all ranks of the group make one, and its sends and receives go through the group's own
+ * communicator.
  */
 rondo_status rondo_pgroup_batch_start(rondo_pgroup *group, const rondo_pgroup_opts *opts);
 /** Issue the batch. If one of its calls was refused, it makes none and returns that error. */
