@@ -260,7 +260,7 @@ RONDO_FN int rondo_block_store(struct rondo_block_shared *shared, uint32_t nconn
         c->home->seen = c->conn.seen;
         c->home->call_set = c->conn.call_set;
     }
-    rondo_team_sync(&all); /* shared memory is reused */
+    rondo_team_sync(&all); /* all of it is stored: see rondo_block_ended */
     return !left;
 }
 
@@ -269,10 +269,12 @@ RONDO_FN void rondo_block_begun(const struct rondo_launch *launch)
     if (rondo_block_tid() == 0)
         rondo_store_relaxed((rondo_word *)&launch->words->block[rondo_block_index()].begun, launch->serial);
 }
+/* After a barrier: the next launch may begin in another stream when it sees the word, and finds what this one
+ * has left in the connections. */
 RONDO_FN void rondo_block_ended(const struct rondo_launch *launch)
 {
     if (rondo_block_tid() == 0)
-        rondo_store_relaxed((rondo_word *)&launch->words->block[rondo_block_index()].ended, launch->serial);
+        rondo_store_release((rondo_word *)&launch->words->block[rondo_block_index()].ended, launch->serial);
 }
 
 RONDO_FN void rondo_block_prim(struct rondo_prim *p, const struct rondo_launch *launch,
