@@ -6,7 +6,7 @@
 #include "sim/machine_sim_impl.h"
 
 /* As ptx.def says them. */
-enum { WEAK, RELAXED, ACQUIRE };
+enum { WEAK, RELAXED, ACQUIRE, RELEASE };
 /* What is less is an address of another space, or none. */
 enum { FIRST_GLOBAL = 65536 };
 
@@ -89,7 +89,7 @@ static void store(struct ptx_thread *t, enum ptx_space space, int order, void *p
     } else {
         uint64_t v = 0;
         memcpy(&v, from, bytes);
-        rondo_sim_store(p, v, bytes, 0);
+        rondo_sim_store(p, v, bytes, order == RELEASE);
     }
 }
 
