@@ -26,13 +26,6 @@ enum ptx_special {
 #define STORE(...)
 #define SPECIAL(text, name, ...) PTX_##name,
 #include "ptx.def"
-#undef OP1
-#undef OP2
-#undef OP3
-#undef OP4
-#undef LOAD
-#undef STORE
-#undef SPECIAL
 };
 
 /* What is known of a row. */

@@ -197,13 +197,6 @@ static void run_thread(void *arg, void *shared)
 #define STORE ROW
 #define SPECIAL ROW
 #include "ptx.def"
-#undef OP1
-#undef OP2
-#undef OP3
-#undef OP4
-#undef LOAD
-#undef STORE
-#undef SPECIAL
     };
     const struct ptx_run *run = arg;
     const struct ptx_insn *const first = run->program->insn, *i = first;

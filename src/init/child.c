@@ -201,11 +201,28 @@ static int shrink_inherits(const struct rondo_ctx *parent, const struct rondo_ct
            parent->wiring.peers[parent->job.rank].param_hash == rondo_param_agree_hash();
 }
 
-static rondo_status shrink(struct rondo_ctx *parent, const int *exclude, int nexclude, int flags,
-                           const rondo_config *config, rondo_comm **newcomm)
+/* Start a communicator of the parent's ranks `members`, of which this one is members[self]. */
+static rondo_status start_among(struct rondo_ctx *parent, int self, const int *members, int n, uint64_t tag,
+                                const rondo_config *config, rondo_comm **newcomm)
 {
     struct rondo_bootstrap *bootstrap;
     struct rondo_ctx *ctx;
+    rondo_status status;
+    RONDO_TRY(rondo_ctx_create_child(parent, self, n, config, &ctx));
+    status = shrink_inherits(parent, ctx) ? rondo_child_inherit(ctx, parent, members, n, tag) : RONDO_SUCCESS;
+    if (status == RONDO_SUCCESS) {
+        status = rondo_child_bootstrap(parent, members, n, self, tag, &bootstrap);
+    }
+    if (status != RONDO_SUCCESS) {
+        rondo_ctx_free(ctx);
+        return status;
+    }
+    return rondo_comm_start(ctx, bootstrap, NULL, newcomm);
+}
+
+static rondo_status shrink(struct rondo_ctx *parent, const int *exclude, int nexclude, int flags,
+                           const rondo_config *config, rondo_comm **newcomm)
+{
     int *members, n, self = -1;
     rondo_status status;
     uint64_t tag;
@@ -234,22 +251,12 @@ static rondo_status shrink(struct rondo_ctx *parent, const int *exclude, int nex
         RONDO_TRY(parent->backend->drain(parent));
     }
     RONDO_TRY(survivors(parent, exclude, nexclude, &members, &n, &self));
-    status = rondo_ctx_create_child(parent, self, n, config, &ctx);
+    status = shrink_tag(parent, members, n, &tag);
     if (status == RONDO_SUCCESS) {
-        status = shrink_tag(parent, members, n, &tag);
-        if (status == RONDO_SUCCESS && shrink_inherits(parent, ctx)) {
-            status = rondo_child_inherit(ctx, parent, members, n, tag);
-        }
-        if (status == RONDO_SUCCESS) {
-            status = rondo_child_bootstrap(parent, members, n, self, tag, &bootstrap);
-        }
-        if (status != RONDO_SUCCESS) {
-            rondo_ctx_free(ctx);
-        }
+        status = start_among(parent, self, members, n, tag, config, newcomm);
     }
     rondo_free(members);
-    RONDO_TRY(status);
-    return rondo_comm_start(ctx, bootstrap, NULL, newcomm);
+    return status;
 }
 
 rondo_status rondo_comm_shrink(rondo_comm *comm, const int *exclude, int nexclude, int flags,
@@ -266,10 +273,7 @@ rondo_status rondo_comm_shrink(rondo_comm *comm, const int *exclude, int nexclud
 static rondo_status among(struct rondo_ctx *parent, const int *members, int n, uint64_t tag,
                           const rondo_config *config, rondo_comm **newcomm)
 {
-    struct rondo_bootstrap *bootstrap;
-    struct rondo_ctx *ctx;
     int self = 0;
-    rondo_status status;
     while (self < n && members[self] != parent->job.rank) {
         self++;
     }
@@ -278,16 +282,7 @@ static rondo_status among(struct rondo_ctx *parent, const int *members, int n, u
                           parent->job.rank);
     }
     tag = rondo_child_tag(parent->job.hash, "among", tag, members, sizeof(*members) * (size_t)n);
-    RONDO_TRY(rondo_ctx_create_child(parent, self, n, config, &ctx));
-    status = shrink_inherits(parent, ctx) ? rondo_child_inherit(ctx, parent, members, n, tag) : RONDO_SUCCESS;
-    if (status == RONDO_SUCCESS) {
-        status = rondo_child_bootstrap(parent, members, n, self, tag, &bootstrap);
-    }
-    if (status != RONDO_SUCCESS) {
-        rondo_ctx_free(ctx);
-        return status;
-    }
-    return rondo_comm_start(ctx, bootstrap, NULL, newcomm);
+    return start_among(parent, self, members, n, tag, config, newcomm);
 }
 
 rondo_status rondo_engine_among(rondo_comm *comm, const int *members, int n, uint64_t tag,

@@ -14,7 +14,6 @@ enum { MOST_SPARE = 16 }; /* ended works that a slot keeps, because their stream
 rondo_status pg_work_new(struct pg_slot *slot, struct rondo_pgroup_work **work)
 {
     struct rondo_pgroup_work *made;
-    rondo_stream stream;
     pthread_mutex_lock(&slot->group->world->lock);
     made = slot->spare;
     if (made != NULL) {
@@ -25,8 +24,7 @@ rondo_status pg_work_new(struct pg_slot *slot, struct rondo_pgroup_work **work)
     if (made == NULL) {
         RONDO_TRY(RONDO_NEW(made, "a work"));
     }
-    stream = made->stream;
-    made->slot = slot;
+    made->slot = slot; /* one that was kept has its stream */
     made->group = slot->group;
     made->refs = 1;
     made->state = PG_QUEUED;
@@ -36,7 +34,6 @@ rondo_status pg_work_new(struct pg_slot *slot, struct rondo_pgroup_work **work)
     made->kept = NULL;
     made->event = NULL;
     made->queued = NULL;
-    made->stream = stream;
     *work = made;
     return RONDO_SUCCESS;
 }
