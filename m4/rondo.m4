@@ -40,6 +40,18 @@ AS_IF([test -z "$RONDO_SANITIZE"], [RONDO_SELF_CONTAINED="-Wl,-z,defs"], [RONDO_
 AC_SUBST([RONDO_SELF_CONTAINED])
 AC_SUBST([RONDO_SANITIZE])
 AC_SUBST([RONDO_SANITIZER], [$enable_sanitizers])
+# The simulated machine of the tests sees plain accesses where the compiler announces them: it has the
+# functions of ThreadSanitizer's library that such code calls (mpi-tests/sim/machine_sim_race.c).
+RONDO_SIM_CPPFLAGS=
+AS_IF([test -z "$RONDO_SANITIZE"], [
+    AC_MSG_CHECKING([whether $CC compiles with -fsanitize=thread])
+    rondo_cppflags=$CPPFLAGS
+    CPPFLAGS="$CPPFLAGS -fsanitize=thread"
+    AC_COMPILE_IFELSE([AC_LANG_PROGRAM], [AC_MSG_RESULT([yes])
+        RONDO_SIM_CPPFLAGS="-fsanitize=thread -U__SANITIZE_THREAD__ -DRONDO_SIM_PLAIN=1"], [AC_MSG_RESULT([no])])
+    CPPFLAGS=$rondo_cppflags
+])
+AC_SUBST([RONDO_SIM_CPPFLAGS])
 ])
 
 # Fault injection (RONDO_FAULT, RONDO_NET_FAULT) is for tests, so only devel and sanitizer builds have it.
@@ -63,7 +75,7 @@ LDFLAGS=$rondo_ldflags
 rm -f conftest.map
 ])
 
-# Sets RONDO_MPI (openmpi, mpich or no), MPICC, MPIEXEC, MPI_CPPFLAGS, MPI_LIBS.
+# Sets RONDO_MPI (openmpi, mpich, mpiabi or no), MPICC, MPIEXEC, MPI_CPPFLAGS, MPI_LIBS.
 AC_DEFUN([RONDO_CHECK_MPI], [
 AC_ARG_VAR([MPICC], [MPI C compiler (default: mpicc)])
 AC_ARG_VAR([MPIEXEC], [launcher of that MPI, for the tests])
@@ -88,8 +100,10 @@ AS_IF([test "x$RONDO_MPI" != xno],
     [AC_MSG_ERROR([MPI was asked for, but $rondo_mpi_why])])
 AM_CONDITIONAL([HAVE_OPENMPI], [test "x$RONDO_MPI" = xopenmpi])
 AM_CONDITIONAL([HAVE_MPICH], [test "x$RONDO_MPI" = xmpich])
+AM_CONDITIONAL([HAVE_MPIABI], [test "x$RONDO_MPI" = xmpiabi])
 AM_CONDITIONAL([HAVE_MPI], [test "x$RONDO_MPI" != xno])
 AS_IF([test "x$RONDO_MPI" = xno], [RONDO_MPI_LIB=], [RONDO_MPI_LIB=-lrondo_$RONDO_MPI])
+RONDO_CHECK_COLL_COMPONENT
 AC_SUBST([RONDO_MPI])
 AC_SUBST([RONDO_MPI_LIB])
 ])
@@ -125,8 +139,9 @@ AC_LINK_IFELSE([AC_LANG_PROGRAM([[#include <mpi.h>]], [[return MPI_Init(0, 0);]]
     RONDO_MPI_VERSION([MVAPICH2_VERSION], [mpich], ["MVAPICH" MVAPICH2_VERSION])
     RONDO_MPI_VERSION([I_MPI_VERSION], [mpich], ["Intel MPI" I_MPI_VERSION])
     RONDO_MPI_VERSION([MPICH_VERSION], [mpich], ["MPICH" MPICH_VERSION])
+    RONDO_MPI_VERSION([MPI_ABI_VERSION], [mpiabi], ["MPI ABI" MPI_ABI_VERSION.MPI_ABI_SUBVERSION])
     AS_IF([test "x$RONDO_MPI" = xno],
-        [rondo_mpi_why="the mpi.h of $MPICC is neither Open MPI's nor one of MPICH's family"])
+        [rondo_mpi_why="the mpi.h of $MPICC is neither Open MPI's, nor one of MPICH's family, nor one of the MPI 5 ABI"])
 ], [
     rondo_mpi_why="a program with MPI_Init does not link with the flags of '$MPICC -show'"
     rondo_mpi_why="$rondo_mpi_why (install $MPICC, or set MPI_CPPFLAGS and MPI_LIBS)"
@@ -144,6 +159,23 @@ AS_IF([test "x$RONDO_MPI" != xno && test -z "$MPIEXEC"], [
     done
     test -n "$MPIEXEC" || MPIEXEC=mpiexec
 ])
+])
+
+# Are the headers here that a component of Open MPI's collectives needs? (Open MPI: configure --with-devel-headers.)
+AC_DEFUN([RONDO_CHECK_COLL_COMPONENT], [
+rondo_coll=no
+AS_IF([test "x$RONDO_MPI" = xopenmpi], [
+    AC_MSG_CHECKING([whether Open MPI's headers for components are here])
+    rondo_cppflags=$CPPFLAGS
+    CPPFLAGS="$CPPFLAGS $MPI_CPPFLAGS"
+    AC_COMPILE_IFELSE([AC_LANG_PROGRAM([[#include "ompi_config.h"
+#include "ompi/communicator/communicator.h"
+#include "ompi/mca/coll/coll.h"]], [[struct mca_coll_base_module_2_3_0_t *module = 0; return module != 0;]])],
+        [rondo_coll=yes])
+    CPPFLAGS=$rondo_cppflags
+    AC_MSG_RESULT([$rondo_coll])
+])
+AM_CONDITIONAL([HAVE_COLL_COMPONENT], [test "$rondo_coll" = yes])
 ])
 
 # RONDO_MPI_VERSION(MACRO, NAME, TEXT): sets RONDO_MPI to NAME if mpi.h defines MACRO and RONDO_MPI is not
@@ -175,6 +207,7 @@ AC_SUBST([rondo_pythondir])
 rondo_fortran=no
 AS_IF([test "x$PYTHON" = x:], [rondo_fortran_why="there is no python3, which makes it"],
     [test "x$RONDO_MPI" = xno], [rondo_fortran_why="there is no MPI"],
+    [test "x$RONDO_MPI" = xmpiabi], [rondo_fortran_why="the MPI 5 ABI has no Fortran"],
     [test "x$MPIFC" = xno], [rondo_fortran_why="MPIFC=no"], [RONDO_TRY_FORTRAN])
 AS_IF([test "$rondo_fortran" != no], [RONDO_NOTE([Fortran], [module for $MPIFC, $rondo_fortran])],
     [RONDO_NOTE([Fortran], [no module: $rondo_fortran_why (its source is installed)])])

@@ -1,8 +1,9 @@
 /*
  * bad_hello COUNT HASH ADDRESS PORT: send greetings that are correct except for what strangers do not know.
  * They pose as ranks 0 and 1 of the communicator with that hash, alternately for the control plane and the
- * socket device; the ids of processes and comms, and the proof that follows, are random. A port may only close the connection, or stay silent if nobody accepts at the moment. Exit status 1: there
- * was an answer, or no connection.
+ * socket device; the ids of processes and comms, and the proof that follows, are random. A port may only
+ * close the connection, or stay silent if nobody accepts at the moment. Exit status 1: there was an answer,
+ * or no connection.
  */
 #include <arpa/inet.h>
 #include <poll.h>

@@ -11,6 +11,17 @@ static rondo_status create(const struct comm_perf *cp, MPI_Comm mpi, rondo_comm 
 {
     return rondo_comm_create(mpi, &cp->config, comm);
 }
+static rondo_status create_polled(const struct comm_perf *cp, MPI_Comm mpi, rondo_comm **comm)
+{
+    rondo_config config = cp->config;
+    rondo_status status, created = RONDO_IN_PROGRESS;
+    config.blocking = 0;
+    status = rondo_comm_create(mpi, &config, comm);
+    while (status == RONDO_IN_PROGRESS || (status == RONDO_SUCCESS && created == RONDO_IN_PROGRESS)) {
+        status = rondo_comm_async_error(*comm, &created);
+    }
+    return status == RONDO_SUCCESS ? created : status;
+}
 static rondo_status split_halves(const struct comm_perf *cp, MPI_Comm mpi, rondo_comm **comm)
 {
     (void)mpi;
@@ -37,9 +48,11 @@ struct way {
     void (*mpi)(MPI_Comm *comm); /* makes a communicator of the same ranks */
 };
 
-/* create is first: the others need a parent, which would take the cost of the first creation. */
+/* Creations are first: the others need a parent, which would take the cost of the first creation. */
+enum { NCREATIONS = 2 };
 static const struct way ways[] = {
     { "create", "rondo_comm_create", "MPI_Comm_dup", create, mpi_dup },
+    { "create, polled", "rondo_comm_create", "MPI_Comm_dup", create_polled, mpi_dup },
     { "split in halves", "rondo_comm_split", "MPI_Comm_split", split_halves, mpi_split_halves },
     { "split, all", "rondo_comm_split", "MPI_Comm_split", split_all, mpi_split_all },
     { "shrink", "rondo_comm_shrink", "MPI_Comm_dup", shrink, mpi_dup },
@@ -76,7 +89,7 @@ static void live_once(const struct comm_perf *cp, const struct way *way, size_t 
     start = begin();
     status = way->rondo(cp, mpi, &comm);
     s->rondo[MAKE][i] = lap(start);
-    perf_must(status, way->rondo == create ? NULL : cp->parent, way->call);
+    perf_must(status, cp->parent, way->call);
     comm_perf_prepare(cp, comm, bytes, &call);
     start = begin();
     MPI_Allreduce(cp->send, cp->recv, (int)call.count, MPI_FLOAT, MPI_SUM, mpi);
@@ -203,9 +216,11 @@ void comm_perf_times(struct comm_perf *cp)
         if (test.rank == 0) {
             print_header(cp->iters);
         }
-        time_way(cp, &ways[0], &s);
+        for (size_t w = 0; w < NCREATIONS; w++) {
+            time_way(cp, &ways[w], &s);
+        }
         perf_must(rondo_comm_create(MPI_COMM_WORLD, &cp->config, &cp->parent), NULL, "creating the parent");
-        for (size_t w = 1; w < TEST_ARRAY_LEN(ways); w++) {
+        for (size_t w = NCREATIONS; w < TEST_ARRAY_LEN(ways); w++) {
             time_way(cp, &ways[w], &s);
         }
         perf_must(rondo_comm_destroy(cp->parent), NULL, "destroying the parent");

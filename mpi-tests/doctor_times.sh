@@ -28,16 +28,28 @@ while [ $# -gt 0 ]; do
     esac
 done
 play="$build/mpi_doctor --doctor $build/rondo-doctor --times $times"
+said=$(mktemp)
+pid=
+# Whoever ends this script ends the ranks too, and gets a table of the runs so far.
+trap '[ -z "$pid" ] || kill "$pid"' HUP INT TERM
+trap 'rm -f "$said"' EXIT
 if [ $hosts = yes ]; then
     agent=$build/doctor_agent
     printf '#!/bin/sh\nexec "%s" rsh "$@"\n' "$top/scripts/cluster-lab" >"$agent"
     chmod +x "$agent"
     "$top/scripts/cluster-lab" run 2 \
-        "$top/scripts/mpi-run --build $build --hosts n1:2,n2:3 $play --hosts n1,n2 --agent $agent --link eth0 $*"
+        "$top/scripts/mpi-run --build $build --hosts n1:2,n2:3 $play --hosts n1,n2 --agent $agent --link eth0 $*" \
+        >"$said" 2>/dev/null &
 else
     # shellcheck disable=SC2086
-    "$top/scripts/mpi-run" -n 5 $play "$@"
-fi 2>/dev/null | sed -n 's/^\([a-z_]*\): \([a-zA-Z ]*\) after \([0-9]*\) ms: .*/\1 \3 \2/p' | sort -s -k1,1 -k2,2n |
+    "$top/scripts/mpi-run" --build "$build" -n 5 $play "$@" >"$said" 2>/dev/null &
+fi
+pid=$!
+status=0
+wait "$pid" || status=$?
+wait "$pid" 2>/dev/null || true # the first one ends with a signal
+pid=
+sed -n 's/^\([a-z_]*\): \([a-zA-Z ]*\) after \([0-9]*\) ms: .*/\1 \3 \2/p' "$said" | sort -s -k1,1 -k2,2n |
     awk '
         function flush() {
             if (n) printf "| %s | %s | %d | %d | %d | %d |\n", fault, verdict, n, t[int((n - 1) * 0.5) + 1],
@@ -48,3 +60,4 @@ fi 2>/dev/null | sed -n 's/^\([a-z_]*\): \([a-zA-Z ]*\) after \([0-9]*\) ms: .*/
         $1 != fault { flush(); fault = $1 }
         { t[++n] = $2; verdict = $3 }
         END { flush() }'
+exit $status

@@ -2,7 +2,8 @@
  * A CUDA driver for machines without GPUs, as one library that RONDO_CUDA_LIB names. It has every call of
  * base/cuda.def and a few that programs need (capture of streams, graphs, blocking copies). Devices are this
  * machine's memory, streams are threads, and kernels are kern/cuda/block.h on the simulated machine
- * (sim/machine_sim.h). Processes share memory as with the real driver, by IPC handles and by descriptors.
+ * (sim/machine_sim.h). A module whose image is PTX has the kernels of that, which ptx/ptx.h runs with the
+ * threads of their launch. Processes share memory as with the real driver, by IPC handles and by descriptors.
  *
  *   FAKE_CUDA_DEVICES=4        number of devices; CUDA_VISIBLE_DEVICES chooses among them
  *   FAKE_CUDA_MEMORY=4096      MiB per device and process
@@ -10,7 +11,8 @@
  *   FAKE_CUDA_NO_VMM=1         no memory shareable by descriptor
  *   FAKE_CUDA_DMABUF=1         offer DMA-BUF descriptors (of plain memory, which no NIC accepts)
  *   FAKE_CUDA_ORDERED=1        NICs' writes need no flush
- *   FAKE_CUDA_THREADS=64       threads of a block, whatever the launch says; 0: what it says
+ *   FAKE_CUDA_THREADS=64       threads of a block of Rondo's, whatever the launch says; 0: what it says
+ *   FAKE_CUDA_SEED=7           threads of a block take turns at random, and their stores become visible late
  *   FAKE_CUDA_PTX=kernels/all-80.ptx  kernels are the PTX of this file (ptx/ptx.h)
  *   FAKE_CUDA_FAIL=cuMemAlloc:3:2,..  the third call of cuMemAlloc returns CUresult 2
  *   FAKE_CUDA_FAIL_RANK=1      only in this MPI rank
@@ -241,8 +243,9 @@ struct fake_capture {
 
 struct CUfunc_st {
     struct CUfunc_st *next;
-    char name[64];
-    int loaded; /* atomic */
+    char name[256];
+    struct ptx_program *program; /* of the module's PTX; NULL: Rondo's kernel of this name */
+    int loaded;                  /* atomic */
 };
 
 /* Fail a call that the current thread may not make while anything captures, and invalidate those captures.

@@ -205,6 +205,18 @@ CUresult cuMemGetAddressRange(CUdeviceptr *base, size_t *bytes, CUdeviceptr poin
     return m != NULL ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
+CUresult cuCtxSynchronize(void)
+{
+    CUcontext ctx;
+    CUresult result;
+    FAKE_ENTER_CTX("cuCtxSynchronize", ctx);
+    pthread_mutex_lock(&fake.lock);
+    result = fake_unsafe();
+    if (result == CUDA_SUCCESS) result = fake_wait_idle("cuCtxSynchronize", ctx);
+    pthread_mutex_unlock(&fake.lock);
+    return result;
+}
+
 /* ---- host memory ---- */
 
 CUresult cuMemHostAlloc(void **pointer, size_t bytes, unsigned flags)

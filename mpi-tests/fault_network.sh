@@ -1,9 +1,10 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2154 # variables of the scripts that source it
-# To be sourced by fault tests that run on the head of a lab of scripts/cluster-lab: what is done to the network.
+# To be sourced by fault tests that run on the head of a lab of scripts/cluster-lab: what is done to the
+# network.
 
-# bad_cable OPTION...: put bad_link between n2 ($port) and the bridge, until mend_cable. It needs no netem, and
-# handles unsegmented frames.
+# bad_cable OPTION...: put bad_link between n2 ($port) and the bridge, until mend_cable. It needs no netem,
+# and handles unsegmented frames.
 bad_cable() {
     [ -z "$cable" ] || return 0
     ip link set "$port" nomaster && ip link add cable type veth peer name plug &&

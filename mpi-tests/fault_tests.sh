@@ -134,15 +134,20 @@ for proto in simple ll ll128; do
     RONDO_ALGO=^oneshot RONDO_PROTO=$proto kill_test "kill_$proto" 3 --kill 1 --mid --seed 9
 done
 
-# A profiler plugin that crashes takes its rank along. The others' plugins get the end of every event.
-if begin plugin_crash; then
+# A profiler plugin that crashes takes its rank along. The others' plugins get the end of every event, also of
+# those of net devices.
+for where in node net; do
+    begin "plugin_crash_$where" || continue
+    off=0 algo=""
+    [ $where = node ] || off=1 algo=all_reduce:ring
+    RONDO_SHM_DISABLE=$off RONDO_ALGO=$algo \
     RONDO_PROFILER_PLUGIN=$build/.libs/libprofcheck6.so PROF_CHECK_CRASH=1 PROF_CHECK_PARTIAL=1 PROF_CHECK_REPORT=1 \
         launch 60 3 "$build/mpi_fault" --victim 1
     ended $?
     lines 'survivor [0-9]*: REMOTE_ERROR after' 2
     lines 'prof_check v6: 0 open, 0 violations' 2
     end
-fi
+done
 
 tensor_kill() { # NAME TRANSPORT
     begin "$1" || return 0
@@ -199,6 +204,18 @@ delays="0 2000 9000"
 for delay in $delays; do
     init_test "kill_init_after_${delay}us" 3 --kill 2 --delay "$delay"
 done
+
+# Only ranks of its host can see that a rank is stopped; the others are told before their own limit passes. It
+# goes on when they have left.
+if [ $quick = no ] && [ -n "$RONDO_BUILD_FAULTS" ] && begin stop_init_control; then
+    (sleep 6; for pid in $(marked "$$.$name"); do kill -CONT "$pid"; done) &
+    FAULT_HOSTS=2 RONDO_DEAD_AFTER=500ms RONDO_FAULT=rank=1,phase=control,act=stop \
+        launch 60 4 env RONDO_INIT_TIMEOUT=3s sh "$tmp/host" "$build/mpi_fault" --init --victim 1
+    ended $?
+    lines 'survivor [023]: remote process exited.*, named: ' 3
+    wait $!
+    end
+fi
 
 # ---- the job is interrupted ----
 

@@ -201,6 +201,5 @@ int main(int argc, char **argv)
     test.what = "the end";
     coll_list_free(&job.list);
     test_values_clear();
-    gpu_end();
-    return test_finish_plain();
+    return gpu_end();
 }

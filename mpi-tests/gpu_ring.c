@@ -28,13 +28,17 @@ struct options {
 struct edge {
     struct rondo_conn_tail tail;
     struct rondo_conn_head head;
-    struct rondo_conn sender, receiver;
+};
+
+/* The connections of a block, as its work has them. */
+struct conns {
+    struct rondo_conn recv, send;
 };
 
 /* The state in device memory, and its image on the host up to the slots. All pointers in it are device
  * pointers. */
 struct state {
-    size_t works, ports, edges, slots, bytes; /* offset of each part, and the size */
+    size_t works, conns, edges, slots, bytes; /* offset of each part, and the size */
     unsigned char *there, *host;
 };
 
@@ -86,8 +90,8 @@ static void state_new(struct ring *ring)
     struct state *s = &ring->state;
     const size_t n = (size_t)ring->nblocks, line = RONDO_CTRL_ALIGN;
     s->works = 0;
-    s->ports = rondo_round_up(s->works + n * sizeof(struct rondo_work), line);
-    s->edges = rondo_round_up(s->ports + n * sizeof(struct rondo_ports), line);
+    s->conns = rondo_round_up(s->works + n * sizeof(struct rondo_work), line);
+    s->edges = rondo_round_up(s->conns + n * sizeof(struct conns), line);
     s->slots = rondo_round_up(s->edges + n * sizeof(struct edge), line);
     s->bytes = s->slots + n * RONDO_SLOTS * ring->o.slot_bytes;
     s->there = test_device_alloc(s->bytes);
@@ -103,20 +107,17 @@ static void wire_edge(struct ring *ring, int rank, int channel)
 {
     const int next = (rank + 1) % (int)ring->o.ranks, at = block_of(ring, rank, channel),
               there = block_of(ring, next, channel);
-    struct edge *e = picture(ring, ring->state.edges, sizeof(*e), at),
-                *address = place(ring, ring->state.edges, sizeof(*e), at);
-    struct rondo_ports *mine = picture(ring, ring->state.ports, sizeof(*mine), at),
-                       *its = picture(ring, ring->state.ports, sizeof(*its), there);
+    struct edge *address = place(ring, ring->state.edges, sizeof(*address), at);
+    struct conns *mine = picture(ring, ring->state.conns, sizeof(*mine), at),
+                 *its = picture(ring, ring->state.conns, sizeof(*its), there);
     struct rondo_conn conn = { .tail = &address->tail, .head = &address->head, .channel = channel };
     for (int p = 0; p < RONDO_NUM_PROTOS; p++) { /* a launch uses one protocol, so all share the slots */
         conn.slots[p] = place(ring, ring->state.slots, RONDO_SLOTS * ring->o.slot_bytes, at);
         conn.slot_bytes[p] = (uint32_t)ring->o.slot_bytes;
     }
-    e->sender = e->receiver = conn;
-    e->sender.peer = next;
-    e->receiver.peer = rank;
-    mine->send[RONDO_PORT_RING] = &address->sender;
-    its->recv[RONDO_PORT_RING] = &address->receiver;
+    mine->send = its->recv = conn;
+    mine->send.peer = next;
+    its->recv.peer = rank;
 }
 
 /* The channels split a rank's elements at whole lines. */
@@ -144,7 +145,8 @@ static void make_work(struct ring *ring, int rank, int channel)
         .off = off < ring->count ? off : ring->count,
         .chunk = rondo_proto_capacity(o->proto, o->slot_bytes) / size,
         .seat = { .index = rank, .nranks = (int32_t)o->ranks, .parent = -1, .child = { -1, -1, -1 } },
-        .ports = place(ring, ring->state.ports, sizeof(struct rondo_ports), at)
+        .conns = place(ring, ring->state.conns, sizeof(struct conns), at),
+        .wired = 1u << RONDO_PORT_RING | 1u << (RONDO_NUM_PORTS + RONDO_PORT_RING)
     };
     w->len = ring->count - w->off < share ? ring->count - w->off : share;
 }
@@ -437,6 +439,5 @@ int main(int argc, char **argv)
     test.what = "a launch";
     run(&ring);
     release(&ring);
-    gpu_end();
-    return test_finish_plain();
+    return gpu_end();
 }

@@ -1,6 +1,6 @@
 /*
- * Ranks that are threads of one process and share one GPU, for gpu_ranks and gpu_bench. Built with RONDO_CUDA
- * only; uses the CUDA driver that the library opens.
+ * Ranks that share one GPU, for gpu_ranks and gpu_bench: threads of one process, or mpirun's processes. Built
+ * with RONDO_CUDA only; uses the CUDA driver that the library opens.
  *
  * The kernels of the ranks wait for one another, so nothing may wait for the whole device while a rank still
  * has to launch: allocate and free device memory only between two gpu_meet() calls. test_watchdog() ends a
@@ -18,6 +18,7 @@ struct gpu_team; /* where the ranks meet */
 
 struct gpu_rank {
     int rank, nranks;
+    int leads; /* 1: the first of its process, which does what is done once in a process */
     rondo_comm *comm;
     rondo_stream stream;
     struct gpu_team *team;
@@ -27,12 +28,15 @@ typedef void gpu_rank_fn(struct gpu_rank *r);
 
 /** Make the device current in this thread. @return 0, or GPU_SKIPPED after a line that says why. */
 int gpu_begin(const char *program);
-void gpu_end(void);
+/** The same in each of mpirun's processes: each is a rank of everything that gpu_ranks_run runs. */
+int gpu_begin_mpi(const char *program);
+/** Print how many cases failed. @return the exit status of the program. */
+int gpu_end(void);
 
 /** Run fn as n ranks of a communicator, each in a thread with its own stream, and wait for all. A failure
- * ends the program. */
+ * ends the program. After gpu_begin_mpi, n is the number of processes. */
 void gpu_ranks_run(int n, gpu_rank_fn *fn, void *arg);
-/** Wait until all ranks have called this. It spins, so that they continue together. */
+/** Wait until all ranks have called this. Threads spin, so that they continue together. */
 void gpu_meet(const struct gpu_rank *r);
 /** Collective. @return the largest number of all ranks. */
 double gpu_most(const struct gpu_rank *r, double mine);

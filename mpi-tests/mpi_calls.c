@@ -184,8 +184,8 @@ static void expect_sendrecv(const struct test_call *c, char *recv)
 
 /* ---- v-forms: blocks lie in another order on each rank (all_to_allv: in order), with gaps ---- */
 
-/* Compute the offset of each rank's block: in reverse order, which begins with the block of `rank`. @return the
- * span of all blocks. */
+/* Compute the offset of each rank's block: in reverse order, which begins with the block of `rank`. @return
+ * the span of all blocks. */
 static size_t turned_displs(const struct test_call *c, int rank, size_t *displs)
 {
     size_t at = 0;
@@ -426,6 +426,7 @@ rondo_status test_call_once(const char *coll, rondo_comm *comm, rondo_dtype type
         return status;
     }
     call.op = call.coll->reduces ? (int)op : TEST_OP_NONE;
+    call.root = call.coll->run == run_sendrecv; /* to the next rank, instead of to itself */
     call.values = test_values_get(type, call.op, call.nranks, 1);
     extent = call.coll->extent(&call);
     send = test_guard_alloc(bytes(&call, extent.send));

@@ -104,8 +104,8 @@ void coll_run_release(struct coll_run *run);
 /** Run and check a case. A failure prints the command that repeats it. */
 void coll_case_run(struct coll_run *run, const struct coll_case *c);
 /**
- * The two halves of it, for calls in groups, on streams, and calls that may fail: make the call; then, once it
- * is complete, check its result if it has succeeded, and free its buffers.
+ * The two halves of it, for calls in groups, on streams, and calls that may fail: make the call; then, once
+ * it is complete, check its result if it has succeeded, and free its buffers.
  */
 rondo_status coll_case_start(struct coll_run *run, const struct coll_case *c, struct coll_open *open);
 void coll_case_finish(const struct coll_run *run, struct coll_open *open, int succeeded);

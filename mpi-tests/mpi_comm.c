@@ -313,6 +313,66 @@ static void finalized_communicators_answer_queries_only(void)
     destroy(comm);
 }
 
+static size_t count_of(const char *text, const char *word)
+{
+    size_t n = 0;
+    for (const char *at = strstr(text, word); at != NULL; at = strstr(at + 1, word)) {
+        n++;
+    }
+    return n;
+}
+
+/* The form is that of PyTorch's flight recorder: mpi-tests/bindings reads it as JSON. */
+static void calls_are_dumped(void)
+{
+    enum { CALLS = 5, MOST = 64 << 10 };
+    static char text[MOST];
+    char path[64];
+    rondo_comm *comm = create(MPI_COMM_WORLD);
+    rondo_status status;
+    FILE *file;
+    size_t n = 0;
+    int rank = -1;
+    if (test.nranks == 1) {
+        expect_status(rondo_comm_dump(comm, "/dev/null"), RONDO_INVALID_USAGE, comm, "a dump of one rank");
+        destroy(comm);
+        return;
+    }
+    for (int i = 0; i < CALLS; i++) {
+        verify(comm, "before a dump");
+    }
+    snprintf(path, sizeof(path), "/tmp/mpi_comm.%ld.json", (long)getpid());
+    TEST_MUST(rondo_comm_dump(comm, path), comm);
+    file = fopen(path, "r");
+    if (file != NULL) {
+        n = fread(text, 1, sizeof(text) - 1, file);
+        fclose(file);
+    }
+    text[n] = '\0';
+    unlink(path);
+    test_check(sscanf(text, "{\"version\": \"2.4\", \"rank\": %d, ", &rank) == 1 && rank == test.rank,
+               "a dump begins with %.40s", text);
+    test_check(count_of(text, "\"record_id\"") == 2 * CALLS && count_of(text, "\"completed\"") == 2 * CALLS &&
+                   count_of(text, "\"nccl:all_reduce\"") == CALLS &&
+                   count_of(text, "\"nccl:broadcast\"") == CALLS,
+               "a dump of %d calls has %zu", 2 * CALLS, count_of(text, "\"record_id\""));
+    status = rondo_comm_dump(comm, "/nowhere/at/all");
+    test_check(status == RONDO_SYSTEM_ERROR && strstr(rondo_last_error(NULL), "/nowhere/at/all") != NULL,
+               "a dump to nowhere: %s", rondo_status_string(status));
+    expect_status(rondo_comm_dump(comm, NULL), RONDO_INVALID_ARGUMENT, comm, "a dump without a file");
+    /* A rank that has left takes nothing away that another one's dump needs. */
+    if (test.rank == 0) {
+        destroy(comm);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (test.rank != 0) {
+        TEST_MUST(rondo_comm_dump(comm, "/dev/null"), comm);
+        destroy(comm);
+    }
+    expect_status(rondo_comm_dump(comm, path), RONDO_INVALID_ARGUMENT, NULL,
+                  "a dump of an ended communicator");
+}
+
 static void *abort_soon(void *comm)
 {
     usleep(100000); /* enough for the others to wait in the call; if not, the call is refused, which is also
@@ -496,16 +556,14 @@ static void create_without_callbacks(MPI_Comm mpi_comm, int blocking)
 static void creation_runs_no_attribute_callbacks(void)
 {
     MPI_Comm mpi_comm;
-    int keyval, value, level;
-    MPI_Query_thread(&level);
+    int keyval, value;
     MPI_Comm_dup(MPI_COMM_WORLD, &mpi_comm);
     MPI_Comm_create_keyval(on_copy, on_delete, &keyval, NULL);
     MPI_Comm_set_attr(mpi_comm, keyval, &value);
     create_without_callbacks(mpi_comm, 1);
     create_without_callbacks(mpi_comm, 1);
-    if (level == MPI_THREAD_MULTIPLE) { /* else such a creation needs a duplicate */
-        create_without_callbacks(mpi_comm, 0);
-    }
+    create_without_callbacks(mpi_comm, 0);
+    create_without_callbacks(mpi_comm, 0);
     MPI_Comm_free(&mpi_comm);
     MPI_Comm_free_keyval(&keyval);
 }
@@ -642,6 +700,7 @@ static const struct {
     CASE(shrink_leaves_a_rank_out),
     CASE(ended_communicators_are_refused),
     CASE(finalized_communicators_answer_queries_only),
+    CASE(calls_are_dumped),
     CASE(abort_ends_a_waiting_call),
     CASE(threads_use_communicators_of_their_own),
     CASE(create_and_destroy_leaves_nothing),

@@ -71,7 +71,8 @@ int test_parse_long(const char *text, long min, long max, long *out);
 /** Poll async_error until the communicator has failed, for at most `seconds`. @return its error. */
 rondo_status test_wait_error(rondo_comm *comm, double seconds);
 
-/** @return true if an error's text names the rank, and no other one in its list of ranks that did not answer. */
+/** @return true if an error's text names the rank, and no other one in its list of ranks that did not
+ * answer. */
 int test_names_rank(const char *text, int rank);
 
 #endif

@@ -18,7 +18,7 @@
 #include "net_work.h"
 #endif
 
-enum { SETTLED_MS = 100 };
+enum { SETTLED_MS = 100, IDLE_TRIES = 5 };
 static const double most_idle = 0.01;
 static size_t most = 64 << 10;
 static long idle_s;
@@ -81,15 +81,13 @@ static void count(const struct net_work_row *row, int proto, rondo_comm *comm, s
 /* Create a communicator that is limited to an algorithm and a protocol. */
 static rondo_comm *create(const char *algo, int proto)
 {
-    static const char *const colls[] = { "all_reduce", "broadcast", "reduce" };
     char text[200] = "";
     rondo_comm *comm;
-    for (size_t i = 0; i < TEST_ARRAY_LEN(colls); i++) {
-        for (size_t row = 0; row < NET_WORK_ROWS; row++) {
-            if (strcmp(net_work_rows[row].as, colls[i]) == 0 && strcmp(net_work_rows[row].algo, algo) == 0) {
-                snprintf(text + strlen(text), sizeof text - strlen(text), "%s%s:%s",
-                         text[0] != '\0' ? ";" : "", colls[i], algo);
-            }
+    for (size_t row = 0; row < NET_WORK_ROWS; row++) {
+        const struct net_work_row *r = &net_work_rows[row];
+        if (r->as[0] != '\0' && strcmp(r->algo, algo) == 0) {
+            snprintf(text + strlen(text), sizeof text - strlen(text), "%s%s:%s", text[0] != '\0' ? ";" : "",
+                     r->as, algo);
         }
     }
     setenv("RONDO_ALGO", text, 1);
@@ -109,8 +107,9 @@ static void count_all(void)
             for (size_t row = 0; row < NET_WORK_ROWS; row++) {
                 const struct net_work_row *r = &net_work_rows[row];
                 int p2p = r->as[0] == '\0' && algo == 0 && proto == RONDO_PROTO_SIMPLE;
-                for (size_t i = 0; i < TEST_ARRAY_LEN(sizes) && (p2p || strcmp(r->algo, algos[algo]) == 0);
-                     i++) {
+                int runs = (p2p || strcmp(r->algo, algos[algo]) == 0) &&
+                           !(r->several_nodes && comm->ctx->wiring.layout.nnodes == 1);
+                for (size_t i = 0; i < TEST_ARRAY_LEN(sizes) && runs; i++) {
                     if (sizes[i] <= most && sizes[i] <= r->most) {
                         count(r, proto, comm, sizes[i]);
                     }
@@ -137,22 +136,33 @@ static double cpu_time(void)
            1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
 }
 
+/* @return the part of a core that this process uses while nobody calls. Other processes' load and emulation
+ * add to it by chance, threads that do not sleep add to it always: the least of several times counts. */
+static double idle_use(void)
+{
+    double least = 1e9;
+    for (int i = 0; i < IDLE_TRIES && least >= most_idle; i++) {
+        double cpu = cpu_time(), begin = test_now(), use;
+        usleep((useconds_t)(1000000 * idle_s));
+        use = (cpu_time() - cpu) / (test_now() - begin);
+        least = use < least ? use : least;
+    }
+    return least;
+}
+
 static void idle(void)
 {
     rondo_comm *comm;
-    double cpu, begin;
+    double use;
     TEST_MUST(rondo_comm_create(MPI_COMM_WORLD, NULL, &comm), NULL);
     call("all_reduce", comm, 8);
     call("all_to_all", comm, 4096);
     MPI_Barrier(MPI_COMM_WORLD);
-    test_watchdog((int)idle_s + 30);
+    test_watchdog((int)idle_s * IDLE_TRIES + 30);
     usleep(1000 * SETTLED_MS);
-    cpu = cpu_time();
-    begin = test_now();
-    usleep((useconds_t)(1000000 * idle_s));
-    cpu = (cpu_time() - cpu) / (test_now() - begin);
-    test_say("%d threads used %.2f %% of a core in %ld s without calls", count_threads(), 100 * cpu, idle_s);
-    test_check(cpu < most_idle, "%.2f %% of a core without calls", 100 * cpu);
+    use = idle_use();
+    test_say("%d threads used %.2f %% of a core in %ld s without calls", count_threads(), 100 * use, idle_s);
+    test_check(use < most_idle, "%.2f %% of a core without calls, %d times", 100 * use, IDLE_TRIES);
     call("all_reduce", comm, 8);
     TEST_MUST(rondo_comm_destroy(comm), NULL);
 }

@@ -1,8 +1,8 @@
 /*
- * mpi_doctor: provoke hangs and mistakes one after the other, and have rondo-doctor name each. The last rank of
- * MPI watches: it starts rondo-doctor again and again until the verdict is the expected one, then it releases
- * the others. These play the faults of the table below, each on communicators of its own. Only reads of a
- * mapped file and signals go between them meanwhile, for MPI may be what a rank hangs in.
+ * mpi_doctor: provoke hangs and mistakes one after the other, and have rondo-doctor name each. The last rank
+ * of MPI watches: it starts rondo-doctor again and again until the verdict is the expected one, then it
+ * releases the others. These play the faults of the table below, each on communicators of its own. Only reads
+ * of a mapped file and signals go between them meanwhile, for MPI may be what a rank hangs in.
  *
  *   mpi_doctor --doctor PROGRAM [--hosts LIST --agent CMD [--link DEVICE]] [--times N] [FAULT...]
  *
@@ -24,6 +24,7 @@
 struct board {
     _Atomic int released;          /* number of the fault whose ranks may go on */
     _Atomic int ready[MOST_RANKS]; /* number of the fault that the rank is about to play */
+    _Atomic int met[MOST_RANKS];   /* meetings that the rank has come to */
     _Atomic double struck;         /* when the fault happened */
     int pid[MOST_RANKS];
 };
@@ -31,7 +32,7 @@ struct board {
 static struct {
     struct board *board;
     int fault; /* number of the present one, from 1 */
-    int players;
+    int players, meetings;
     MPI_Comm mpi;  /* the players */
     MPI_Comm pair; /* rank 2 and the watcher */
     rondo_comm *comm, *second;
@@ -67,9 +68,20 @@ static rondo_status sum(rondo_comm *comm, size_t count, rondo_dtype type, rondo_
     return rondo_all_reduce(in, out, count, type, op, comm, NULL);
 }
 
+/* All players are here. Through memory, for a barrier of MPI can hold ranks for long after others have left
+ * it, and what comes next is the fault. */
+static void meet(void)
+{
+    g.board->met[test.rank] = ++g.meetings;
+    for (int r = 0; r < g.players; r++) {
+        while (g.board->met[r] < g.meetings) nap(100);
+    }
+}
+
 static void good_calls(int n)
 {
     for (int i = 0; i < n; i++) TEST_MUST(sum(g.comm, 16, RONDO_FLOAT32, RONDO_SUM), g.comm);
+    meet(); /* a fault may end the communicator at once, also for a rank that is still in here */
 }
 
 /* Of a call that hangs or fails: any end is right, for the releaser aborts the communicator. */
@@ -115,6 +127,20 @@ static void computing(void) { miss_by(spin); }
 static void in_read(void) { miss_by(read_pipe); }
 static void in_mpi(void) { miss_by(barrier_of_mpi); }
 static void stopped(void) { miss_by(stop); }
+
+/* Those that rondo-doctor on the watcher's host would ask first, or all that it could ask. */
+static void stopped_below(int rank)
+{
+    good_calls(3);
+    if (test.rank < rank) {
+        if (test.rank == 0) strike();
+        stop();
+    } else {
+        everyone_sums();
+    }
+}
+static void stopped_first(void) { stopped_below(1); }
+static void stopped_host(void) { stopped_below(2); }
 
 static void missing_root(void)
 {
@@ -315,6 +341,10 @@ static void cut_link(void)
 }
 static void mend_link(void) { set_link("up"); }
 static void continue_rank_2(void) { kill(g.board->pid[2], SIGCONT); }
+static void continue_first(void)
+{
+    for (int r = 0; r < 2; r++) kill(g.board->pid[r], SIGCONT);
+}
 static void join_barrier(void) { MPI_Barrier(g.pair); }
 
 /* verdict: kinds that are right, "missing|stuck"; says: a word of the sentence, or "". */
@@ -336,6 +366,8 @@ static const struct fault {
     { "in_mpi", in_mpi, "missing", 2, "has not called all_reduce #4", 1, NULL, join_barrier },
     { "stopped", stopped, "stopped", 2, "is stopped", 1, NULL, continue_rank_2 },
     { "stopped_inside", stopped_inside, "stopped", 2, "is stopped", 1, stop_rank_2, continue_rank_2 },
+    { "stopped_first", stopped_first, "stopped", 0, "is stopped", 1, NULL, continue_first },
+    { "stopped_host", stopped_host, "stopped", -1, "is stopped", 1, NULL, continue_first },
     { "wrong_count", wrong_count, "mismatch", -1, "count 17", 1, NULL, NULL },
     { "wrong_type", wrong_type, "mismatch", -1, "i32", 1, NULL, NULL },
     { "wrong_op", wrong_op, "mismatch", -1, "max", 1, NULL, NULL },
@@ -352,6 +384,9 @@ static const struct fault {
     { "left_early", left_early, "ended", 1, "aborted the communicator", 1, NULL, NULL },
     { "nobody_waits", nobody_waits, "nothing", -1, "nobody waits", 0, NULL, NULL },
 };
+
+/* Two hosts, of which one does not answer over the network. In all other faults there is no agent. */
+static int needs_agent(const struct fault *f) { return f->play == lost_packets || f->play == stopped_host; }
 
 /* ---- players ---- */
 
@@ -437,7 +472,8 @@ static void ask(struct verdict *v)
     size_t n;
     memset(v, 0, sizeof(*v));
     if (g.hosts != NULL) {
-        snprintf(where, sizeof(where), "--all --hosts %s --agent '%s'", g.hosts, g.agent);
+        snprintf(where, sizeof(where), "--all --hosts %s --agent '%s'", g.hosts,
+                 g.fault > 0 && needs_agent(&faults[g.fault % 1000 - 1]) ? g.agent : "false");
     } else {
         snprintf(where, sizeof(where), "%d --here", g.board->pid[0]);
     }
@@ -476,19 +512,22 @@ static int all_ready(void)
 static void watch(const struct fault *f)
 {
     struct verdict v = { 0 };
-    double end = test_now() + (double)g.limit;
+    double end, longest = 0;
     int right = 0;
     while (!all_ready()) nap(1000);
     if (f->before != NULL) f->before();
+    end = test_now() + (double)g.limit;
     while (!right && test_now() < end) {
+        double begin = test_now();
         ask(&v);
+        longest = test_now() - begin > longest ? test_now() - begin : longest;
         right = is_one_of(v.kind, f->verdict) && (f->rank < 0 || v.rank == f->rank) &&
                 strstr(v.text, f->says) != NULL;
     }
     test_check(right, "the verdict is \"%s\" about rank %d (%s), expected %s about rank %d with \"%s\"",
                v.kind, v.rank, v.text, f->verdict, f->rank, f->says);
-    printf("%s: %s after %.0f ms: %s\n", f->name, right ? v.kind : "NOT NAMED",
-           1e3 * (test_now() - g.board->struck), v.text);
+    printf("%s: %s after %.0f ms: %s; the longest question took %.0f ms\n", f->name,
+           right ? v.kind : "NOT NAMED", 1e3 * (test_now() - g.board->struck), v.text, 1e3 * longest);
     fflush(stdout);
     g.board->released = g.fault;
     if (f->after != NULL) f->after();
@@ -574,7 +613,7 @@ int main(int argc, char **argv)
     for (long time = 0; time < g.times; time++) {
         for (size_t i = 0; i < TEST_ARRAY_LEN(faults); i++) {
             if (is_wanted(faults[i].name, argc - first, argv + first) &&
-                (g.link != NULL || faults[i].play != lost_packets)) {
+                (g.link != NULL || !needs_agent(&faults[i]))) {
                 run(&faults[i], time);
             }
         }

@@ -375,8 +375,8 @@ static void mismatch(enum kind kind, const char *coll, size_t count)
 
 /* ---- a call that one rank never makes ---- */
 
-/* Were all ranks but one punctual: did they call within a quarter of the deadline, and end soon after it? Else
- * the machine is busy, and a rank that is only late may be named. */
+/* Were all ranks but one punctual: did they call within a quarter of the deadline, and end soon after it?
+ * Else the machine is busy, and a rank that is only late may be named. */
 static int are_punctual(double start, int but, int timeout_ms)
 {
     double mine[2] = { start, test_now() }, all[TEST_MAX_RANKS][2], first = 0, last = 0, longest = 0;

@@ -1,7 +1,7 @@
 /*
- * mpi_nccl: what NCCL programs do under a launcher, over the NCCL face. MPI carries the unique ids, and nothing
- * else: communicators of all ranks, of subsets at once, with an id whose maker is no member, of several threads
- * a process, and after MPI_Finalize.
+ * mpi_nccl: what NCCL programs do under a launcher, over the NCCL face. MPI carries the unique ids, and
+ * nothing else: communicators of all ranks, of subsets at once, with an id whose maker is no member, of
+ * several threads a process, and after MPI_Finalize.
  *
  *   mpirun -n N mpi_nccl [--gpu]    --gpu: in GPU memory, those cases that have one rank a process
  */

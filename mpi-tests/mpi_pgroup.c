@@ -3,12 +3,13 @@
  * PyTorch's ProcessGroupNCCL, over the NCCL face: communicators made at the first call, pairs, messages to
  * itself, batches, splits, groups in different orders, time limits, abort and destroy from the watchdog.
  *
- *   mpirun -n N mpi_pgroup [--gpu]
+ *   mpirun -n N mpi_pgroup [--gpu [--streams]]      --streams: only what is about the order in streams
  */
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "mpi_pgroup.h"
@@ -73,10 +74,17 @@ static rondo_pgroup_opts opts_of(int64_t timeout_ms)
 
 #define MUST(call) TEST_MUST(call, NULL)
 
-static rondo_status sum_start(rondo_pgroup *group, double *data, rondo_pgroup_work **work)
+static rondo_status sum_start_on(rondo_pgroup *group, double *data, rondo_stream stream,
+                                 rondo_pgroup_work **work)
 {
     rondo_pgroup_opts opts = opts_of(RONDO_CONFIG_DEFAULT);
+    opts.stream = stream;
     return rondo_pgroup_all_reduce(group, data, data, PG_COUNT, RONDO_FLOAT64, RONDO_SUM, &opts, work);
+}
+
+static rondo_status sum_start(rondo_pgroup *group, double *data, rondo_pgroup_work **work)
+{
+    return sum_start_on(group, data, pg_stream, work);
 }
 
 static void finish(rondo_pgroup_work *work)
@@ -142,6 +150,45 @@ static void works(rondo_pgroup *world)
 }
 
 /* Given up at once, and finished by destroy. */
+/* How long a thread computes while it waits for a rank that comes late. */
+static double wait_for_late(rondo_pgroup *world, rondo_status (*wait)(rondo_pgroup_work *, int64_t))
+{
+    double *data = pg_data(test.rank);
+    struct timespec begin, end;
+    rondo_pgroup_work *work;
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (test.rank == test.nranks - 1) {
+        usleep(100000);
+    }
+    MUST(sum_start(world, data, &work));
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
+    MUST(wait(work, RONDO_CONFIG_DEFAULT));
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
+    MUST(rondo_pgroup_work_free(work));
+    pg_free(data);
+    return (double)(end.tv_sec - begin.tv_sec) + (double)(end.tv_nsec - begin.tv_nsec) * 1e-9;
+}
+
+/* One that waits aside leaves the core to others. */
+static void aside(rondo_pgroup *world)
+{
+    double *data = pg_data(test.rank), at_once, slept;
+    rondo_pgroup_work *work;
+    test.what = "aside";
+    at_once = wait_for_late(world, rondo_pgroup_work_wait);
+    slept = wait_for_late(world, rondo_pgroup_work_wait_aside);
+    test_check(test.rank == test.nranks - 1 || pg_on_gpu || slept < 0.012 || 2 * slept < at_once,
+               "a thread computed %.1f ms while it waited aside for 100, and %.1f otherwise", 1e3 * slept,
+               1e3 * at_once);
+    MUST(sum_start(world, data, &work));
+    test_check(rondo_pgroup_work_wait_aside(work, -7) == RONDO_INVALID_ARGUMENT, "a limit of -7 ms is taken");
+    while (rondo_pgroup_work_wait_aside(work, 10) == RONDO_TIMEOUT) {
+    }
+    MUST(rondo_pgroup_work_free(work));
+    test_check(pg_is(data, test.nranks * (test.nranks - 1) / 2.0, test.nranks), "the sum is wrong");
+    pg_free(data);
+}
+
 static void freed_works(rondo_pgroup *world)
 {
     double *data = pg_data(0);
@@ -190,13 +237,15 @@ static void groups(rondo_pgroup *world)
     }
 }
 
-/* Two groups of the same ranks, used in another order by each rank. */
+/* Two groups of the same ranks, used in another order by each rank: on a GPU in two streams, as the kernels
+ * of one run one after the other. */
 static void orders(rondo_pgroup *world)
 {
     int *all = malloc(sizeof(*all) * (size_t)test.nranks), first = test.rank % 2;
     double *data[2] = { pg_data(0), pg_data(10) };
     rondo_pgroup_work *work[2];
     rondo_pgroup *group[2];
+    rondo_stream other = pg_on_gpu ? test_device_stream_new() : NULL;
     test.what = "orders";
     for (int r = 0; r < test.nranks; r++) {
         all[r] = r;
@@ -206,7 +255,7 @@ static void orders(rondo_pgroup *world)
     }
     for (int i = 0; i < 2; i++) {
         int g = i ^ first;
-        MUST(sum_start(group[g], data[g], &work[g]));
+        MUST(sum_start_on(group[g], data[g], g == 0 ? pg_stream : other, &work[g]));
     }
     for (int i = 0; i < 2; i++) {
         int g = i ^ first;
@@ -214,6 +263,9 @@ static void orders(rondo_pgroup *world)
         test_check(pg_is(data[g], 10.0 * g * test.nranks, test.nranks), "sum of group %d is wrong", g);
         MUST(rondo_pgroup_destroy(group[g]));
         pg_free(data[g]);
+    }
+    if (pg_on_gpu) {
+        test_device_stream_free(other);
     }
     free(all);
 }
@@ -239,6 +291,71 @@ static void pairs(rondo_pgroup *world)
     }
     MUST(rondo_pgroup_sequence(world, &after));
     test_check(before == after, "messages were counted as collectives");
+}
+
+/* The calls of a stream run in their order, though the first one's communicator waits for rank 2. */
+static void stream_order(rondo_pgroup *world)
+{
+    static const int members[2][2] = { { 0, 2 }, { 0, 1 } };
+    double *data = pg_data(test.rank);
+    rondo_pgroup_work *work[2] = { NULL, NULL };
+    rondo_pgroup *group[2] = { NULL, NULL };
+    test.what = "stream order";
+    for (int i = 0; i < 2; i++) {
+        if (test.rank == members[i][0] || test.rank == members[i][1]) {
+            group[i] = group_new(world, members[i], 2, NULL);
+        }
+    }
+    if (group[1] != NULL) {
+        check_sum(group[1]); /* its communicator is there */
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (test.rank == 2) {
+        usleep(100000);
+    }
+    for (int i = 0; i < 2; i++) {
+        if (group[i] != NULL) {
+            MUST(sum_start(group[i], data, &work[i]));
+        }
+    }
+    for (int i = 1; i >= 0; i--) { /* the later one first */
+        if (group[i] != NULL) {
+            finish(work[i]);
+        }
+    }
+    if (test.rank < 3) {
+        test_check(pg_is(data, test.rank == 2 ? 2 : 3, test.rank == 2 ? 2 : 3),
+                   "the second sum did not take the first one's result");
+    }
+    for (int i = 0; i < 2; i++) {
+        if (group[i] != NULL) {
+            MUST(rondo_pgroup_destroy(group[i]));
+        }
+    }
+    pg_free(data);
+}
+
+/* Without a work, a call on a GPU is in its stream when it returns, also the first one of a communicator. */
+static void first_calls(rondo_pgroup *world)
+{
+    int both[] = { 0, 1 }, n = test.nranks < 2 ? 1 : 2;
+    rondo_pgroup_opts opts = opts_of(RONDO_CONFIG_DEFAULT);
+    rondo_pgroup *fresh;
+    double *data = pg_data(test.rank);
+    test.what = "first calls";
+    if (test.rank < n) {
+        fresh = group_new(world, both, n, NULL);
+        MUST(rondo_pgroup_all_reduce(fresh, data, data, PG_COUNT, RONDO_FLOAT64, RONDO_SUM, &opts, NULL));
+        test_check(pg_is(data, n == 2, n), "the first sum is wrong");
+        if (n == 2 && test.rank == 0) {
+            MUST(rondo_pgroup_send(fresh, data, PG_COUNT, RONDO_FLOAT64, 1, &opts, NULL));
+        } else if (n == 2) {
+            MUST(rondo_pgroup_recv(fresh, data, PG_COUNT, RONDO_FLOAT64, 0, &opts, NULL));
+        }
+        test_check(pg_is(data, n == 2, n), "the first message is wrong");
+        MUST(rondo_pgroup_destroy(fresh));
+    }
+    pg_free(data);
 }
 
 /* Ranks 0 and 1 only, in calls that wait, while the others are elsewhere. */
@@ -448,8 +565,9 @@ static void late(rondo_pgroup *group, struct told *told)
                    rondo_status_string(status), rondo_last_error(NULL));
         test_check(strstr(rondo_last_error(NULL), name) != NULL, "rank %d is not named: %s", last,
                    rondo_last_error(NULL));
-        test_check(is_told(told) && told->status == status, "the watchdog told %s",
-                   rondo_status_string(told->status));
+        if (test_check(is_told(told), "the watchdog told nothing")) {
+            test_check(told->status == status, "the watchdog told %s", rondo_status_string(told->status));
+        }
         MUST(rondo_pgroup_work_free(work)); /* it outlives its group */
     }
     MPI_Barrier(MPI_COMM_WORLD);
@@ -543,9 +661,14 @@ static void cases(rondo_pgroup *world)
 {
     works(world);
     freed_works(world);
+    aside(world);
     groups(world);
     orders(world);
     pairs(world);
+    first_calls(world);
+    if (pg_on_gpu && test.nranks > 2) {
+        stream_order(world);
+    }
     one_pair(world);
     to_itself(world);
     batches(world);
@@ -558,31 +681,19 @@ static void cases(rondo_pgroup *world)
     }
 }
 
-int main(int argc, char **argv)
+static void all_cases(rondo_pgroup_config *config)
 {
-    rondo_pgroup_config config = RONDO_PGROUP_CONFIG_INIT;
     rondo_comm *comm;
     rondo_pgroup *world, *alone;
-    const char *why = "";
-    test_init("mpi_pgroup", MPI_THREAD_FUNNELED);
-    test_watchdog(100);
-    pg_on_gpu = argc == 2 && strcmp(argv[1], "--gpu") == 0;
-    if (pg_on_gpu) {
-        if (test_device_begin(test.rank, &why) < 0) {
-            test_die("--gpu: %s", why);
-        }
-        pg_stream = test_device_stream_new();
-        config.device = RONDO_DEVICE_CURRENT;
-    }
     test.what = "creation";
     MUST(rondo_comm_create(MPI_COMM_WORLD, NULL, &comm));
-    MUST(rondo_pgroup_create(comm, &config, &world));
+    MUST(rondo_pgroup_create(comm, config, &world));
     cases(world);
     MUST(rondo_pgroup_destroy(world));
     test.what = "no watchdog";
-    config.watchdog = 0;
+    config->watchdog = 0;
     MUST(rondo_comm_create(MPI_COMM_WORLD, NULL, &comm));
-    MUST(rondo_pgroup_create(comm, &config, &world));
+    MUST(rondo_pgroup_create(comm, config, &world));
     alone = group_new(world, &test.rank, 1, NULL);
     check_sum(alone);
     pairs(world);
@@ -590,6 +701,38 @@ int main(int argc, char **argv)
     check_sum(alone); /* the last group ends the world */
     MUST(rondo_pgroup_destroy(alone));
     pg_nccl_cases();
+}
+
+static void stream_cases(const rondo_pgroup_config *config)
+{
+    rondo_comm *comm;
+    rondo_pgroup *world;
+    MUST(rondo_comm_create(MPI_COMM_WORLD, NULL, &comm));
+    MUST(rondo_pgroup_create(comm, config, &world));
+    first_calls(world);
+    stream_order(world);
+    MUST(rondo_pgroup_destroy(world));
+}
+
+int main(int argc, char **argv)
+{
+    rondo_pgroup_config config = RONDO_PGROUP_CONFIG_INIT;
+    const char *why = "";
+    test_init("mpi_pgroup", MPI_THREAD_FUNNELED);
+    test_watchdog(100);
+    pg_on_gpu = argc > 1 && strcmp(argv[1], "--gpu") == 0;
+    if (pg_on_gpu) {
+        if (test_device_begin(test.rank, &why) < 0) {
+            test_die("--gpu: %s", why);
+        }
+        pg_stream = test_device_stream_new();
+        config.device = RONDO_DEVICE_CURRENT;
+    }
+    if (argc > 2 && strcmp(argv[2], "--streams") == 0) {
+        stream_cases(&config);
+    } else {
+        all_cases(&config);
+    }
     if (pg_on_gpu) {
         test_device_stream_free(pg_stream);
         test_device_end();

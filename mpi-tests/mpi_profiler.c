@@ -1,16 +1,20 @@
 /*
  * mpi_profiler: every collective, messages, groups and streams, watched by profiler plugins that check how
- * they are called (prof_check.h). RONDO_PROFILER_PLUGIN names one or more of them, as paths, and perhaps others
- * besides; all are used at once.
- * Afterwards each must have got what the calls cause, to the number: a Coll or P2p for each call, a KernelCh
- * for each channel, and as many ProxySteps with as many bytes from rank a to b on a as on b.
+ * they are called (prof_check.h). RONDO_PROFILER_PLUGIN names one or more of them, as paths, and perhaps
+ * others besides; all are used at once. Afterwards each must have got what the calls cause, to the number: a
+ * Coll or P2p for each call, a KernelCh for each channel, and as many ProxySteps with as many bytes from
+ * rank a to b on a as on b.
  *
  *   --exact   the algorithms have no fallbacks: as many KernelCh as channels were announced
  *   --ring    every all_reduce takes one ring: 2 (n - 1) steps a conn
- *   --matrix  instead, a communicator for every collective, algorithm and protocol; with --apart on two nodes: the
- *             upper half of the ranks says that it is on another one
- *   --gpu     instead, every collective on GPU memory: a KernelCh for each channel
+ *   --matrix  instead, a communicator for every collective, algorithm and protocol; with --apart on two
+ *             nodes: the upper half of the ranks says that it is on another one
+ *   --gpu     instead, every collective on GPU memory: a KernelCh for each channel; with --proxied, whose
+ *             connections all go over the net, their ProxyOps
+ *   --net verbs|socket|plugin  every connection goes over this net device, and each step has its NetPlugin
+ *             events; of receives, all that were not posted before their step began
  *   --mask    the plugins ask for Coll only: they get it and its parents
+ *   --timeout SECONDS  the most that all takes (default: 100)
  *   --fails   init of every plugin fails: the calls work, and nothing is counted
  */
 #include <ctype.h>
@@ -29,7 +33,8 @@ enum { MOST_PLUGINS = 8, STREAM_CALLS = 3, NUM_COUNTS = 3 };
 static const size_t counts[NUM_COUNTS] = { 1, 3000, 70000 };
 
 static struct prof_check *plugin[MOST_PLUGINS];
-static int nplugins, exact, ring, masked, fails, matrix, apart, gpu;
+static int nplugins, exact, ring, masked, fails, matrix, apart, gpu, proxied;
+static int net = -1; /* who defines NetPlugin events */
 
 /* What the calls of this rank cause. */
 static struct {
@@ -191,6 +196,30 @@ static void compare_flows(const struct prof_check *p, const char *what, const ui
     }
 }
 
+/* From version 3 on, each step has events of this net device and of no other one. */
+static void check_net(const struct prof_check *p)
+{
+    uint64_t all = 0, received = 0;
+    for (int i = 0; i < PROF_CHECK_NETS; i++) {
+        all += p->net[i];
+    }
+    equal(p, "NetPlugin", p->started[7], p->version >= 3 ? p->net[net] : 0);
+    equal(p, "NetPlugin of all devices", all, p->net[net]);
+    if (p->version >= 3) {
+        equal(p, "sends without NetPlugin", p->sends_without, 0);
+        /* Others than sockets on host memory have receives for a communicator's first slices before its first
+         * call, which may be all that come. */
+        for (int r = 0; r < test.nranks; r++) {
+            received += p->received[r];
+        }
+        test_check(net == PROF_CHECK_SOCKET && !gpu ? p->receives_without == 0
+                                                    : matrix || p->receives_without < received,
+                   "v%d: %llu of %llu receives without NetPlugin", p->version,
+                   (unsigned long long)p->receives_without, (unsigned long long)received);
+        test_check(p->most_open > 1, "v%d: no two steps of a connection were open at once", p->version);
+    }
+}
+
 static void check_counts(const struct prof_check *p)
 {
     test.what = "the counts";
@@ -213,6 +242,9 @@ static void check_counts(const struct prof_check *p)
         equal(p, "KernelCh", p->started[6], p->channels);
     }
     test_check(test.nranks == 1 || p->started[5] > 0, "v%d: no ProxyCtrl", p->version);
+    if (net >= 0) {
+        check_net(p);
+    }
     compare_flows(p, "steps", p->sent, p->received);
     compare_flows(p, "bytes", p->sent_bytes, p->received_bytes);
 }
@@ -392,6 +424,9 @@ static void run_gpu(void)
         check_counts(plugin[p]);
         test_check(plugin[p]->version < 3 || plugin[p]->started[6] > 0, "v%d: no KernelCh",
                    plugin[p]->version);
+        test_check((plugin[p]->started[3] > 0) == proxied && (plugin[p]->started[4] > 0) == proxied,
+                   "v%d: %llu ProxyOps, %llu ProxySteps", plugin[p]->version,
+                   (unsigned long long)plugin[p]->started[3], (unsigned long long)plugin[p]->started[4]);
     }
     test_device_end();
 }
@@ -425,8 +460,21 @@ static void run_host(void)
     TEST_MUST(rondo_comm_destroy(comm), NULL);
 }
 
+static int net_named(const char *name)
+{
+    static const char *const names[PROF_CHECK_NETS] = { "verbs", "socket", "plugin" };
+    for (int i = 0; i < PROF_CHECK_NETS; i++) {
+        if (strcmp(name, names[i]) == 0) {
+            return i;
+        }
+    }
+    test_die("--net %s", name);
+    return -1;
+}
+
 int main(int argc, char **argv)
 {
+    long seconds = 100;
     test_init("mpi_profiler", MPI_THREAD_FUNNELED);
     for (int i = 1; i < argc; i++) {
         exact |= strcmp(argv[i], "--exact") == 0;
@@ -435,9 +483,17 @@ int main(int argc, char **argv)
         fails |= strcmp(argv[i], "--fails") == 0;
         matrix |= strcmp(argv[i], "--matrix") == 0;
         gpu |= strcmp(argv[i], "--gpu") == 0;
+        proxied |= strcmp(argv[i], "--proxied") == 0;
         apart |= strcmp(argv[i], "--apart") == 0;
+        if (strcmp(argv[i], "--net") == 0 && i + 1 < argc) {
+            net = net_named(argv[i + 1]);
+        }
+        if (strcmp(argv[i], "--timeout") == 0 &&
+            (i + 1 == argc || !test_parse_long(argv[i + 1], 1, 100000, &seconds))) {
+            test_die("--timeout SECONDS");
+        }
     }
-    test_watchdog(100);
+    test_watchdog((int)seconds);
     if (apart) {
         setenv("RONDO_HOSTID", test.rank * 2 / test.nranks == 0 ? "node0" : "node1", 1);
     }

@@ -239,7 +239,8 @@ struct run {
     struct op ops[MAX_OPS];
     struct due due[MAX_DUE];
     char *text; /* what runs now */
-    /* What MPI gave this rank: a sum over results, so that their order, which time decides, has no part in it. */
+    /* What MPI gave this rank: a sum over results, so that their order, which time decides, has no part in
+     * it. */
     uint64_t digest;
 };
 enum { RUN_TEXT = 240 };

@@ -21,7 +21,8 @@ static void layout_plain(struct layout *l, const struct basic *basic)
     snprintf(l->name, sizeof(l->name), "plain");
 }
 
-/* Displacements of `per` elements in runs of at most 3, with gaps of at most 3. @return the number of runs. */
+/* Displacements of `per` elements in runs of at most 3, with gaps of at most 3. @return the number of
+ * runs. */
 static int random_runs(struct rng *rng, int per, int *lengths, int *starts)
 {
     int runs = 0, at = rng_below(rng, 3);

@@ -256,8 +256,8 @@ static void time_each(const struct perf *perf, const struct perf_row *row, const
     }
 }
 
-/* Time n iterations that follow one another, as nccl-tests does. Blocking calls have times of their own, whose
- * mean is the time; calls on a stream have one time together. */
+/* Time n iterations that follow one another, as nccl-tests does. Blocking calls have times of their own,
+ * whose mean is the time; calls on a stream have one time together. */
 static void time_together(const struct perf *perf, const struct place *place,
                           void (*run)(const struct perf *, const struct place *), long n, double *samples)
 {

@@ -19,7 +19,11 @@ typedef union rondo_prof_args_v4 args_t;
 
 __attribute__((visibility("default"))) struct prof_check prof_check = { .version = VERSION };
 
-enum { ALIVE = 0x70726f66, SYSTEM_ERROR = 2 };
+enum {
+    ALIVE = 0x70726f66,
+    SYSTEM_ERROR = 2,
+    MOST_OPEN = 8 /* of a connection's steps, whose slots they are */
+};
 
 struct context {
     int nranks, rank;
@@ -32,6 +36,7 @@ struct event {
     struct context *context;
     struct event *parent, *next;
     int children;  /* open */
+    int net;       /* ProxyStep: NetPlugin events that have started */
     int steps;     /* ProxyOp: steps that have started */
     int nsteps;    /* ProxyOp: announced */
     int nchannels; /* Coll, P2p: announced */
@@ -77,6 +82,7 @@ static int parents_of(int type)
     case RONDO_PROF_PROXY_OP:
     case RONDO_PROF_KERNEL_CH: return call;
     case RONDO_PROF_PROXY_STEP: return RONDO_PROF_PROXY_OP;
+    case RONDO_PROF_NET_PLUGIN: return RONDO_PROF_PROXY_STEP;
     case RONDO_PROF_COLL_API:
     case RONDO_PROF_P2P_API:
     case RONDO_PROF_KERNEL_LAUNCH: return RONDO_PROF_GROUP_API;
@@ -174,10 +180,40 @@ static void check_step(struct event *e, const descr_t *d)
         return;
     }
     must(d->proxy_step.step == op->steps, "step", d->proxy_step.step);
-    must(op->children == 1, "steps of an operation overlap", op->children);
+    must(op->children <= MOST_OPEN, "steps of an operation that are open", op->children);
+    prof_check.most_open = prof_check.most_open < op->children ? op->children : prof_check.most_open;
     op->steps++;
     must(op->steps <= op->nsteps, "more steps than announced", op->steps);
 }
+
+#if VERSION >= 3
+static void check_net(const struct event *e, const descr_t *d)
+{
+    struct event *step = e->parent, *op = step != NULL ? step->parent : NULL;
+    const struct rondo_net_ib_event *ib = d->net_plugin.data;
+    const struct rondo_net_socket_event *tcp = d->net_plugin.data;
+    if (op == NULL) {
+        return;
+    }
+    step->net++;
+    switch (d->net_plugin.id) {
+    case RONDO_NET_KIND_IB:
+        must(ib->type == 1 && ib->qp.device >= 0 && ib->qp.number > 0, "a queue pair's event", ib->qp.number);
+        prof_check.net[PROF_CHECK_VERBS]++;
+        break;
+    case RONDO_NET_KIND_SOCKET:
+        must(tcp->type == 1 && tcp->socket.fd >= 0, "a socket's event", tcp->socket.fd);
+        must(tcp->socket.op == !op->is_send && tcp->socket.bytes > 0, "a socket's event", tcp->socket.op);
+        prof_check.net[PROF_CHECK_SOCKET]++;
+        break;
+    case PROF_CHECK_KIND:
+        must(*(const int *)d->net_plugin.data == -PROF_CHECK_KIND, "a plugin's data", 0);
+        prof_check.net[PROF_CHECK_PLUGIN]++;
+        break;
+    default: bad("who defines a NetPlugin event", d->net_plugin.id);
+    }
+}
+#endif
 
 /* A crash of a plugin is one of its process. */
 static void crash_when_told(const struct context *c)
@@ -214,6 +250,9 @@ static int start(void *context, void **handle, void *descr)
     case RONDO_PROF_P2P: check_p2p(e, d); break;
     case RONDO_PROF_PROXY_OP: check_op(e, d); break;
     case RONDO_PROF_PROXY_STEP: check_step(e, d); break;
+#if VERSION >= 3
+    case RONDO_PROF_NET_PLUGIN: check_net(e, d); break;
+#endif
     case RONDO_PROF_KERNEL_CH:
         if (e->parent != NULL) {
             e->parent->kernels++;
@@ -262,6 +301,7 @@ static int follows(const struct event *e, int before, int state)
                    ? state == RONDO_PROF_CTRL_APPEND_END
                    : before == -1 && state >= RONDO_PROF_CTRL_IDLE && state <= RONDO_PROF_CTRL_APPEND;
     case RONDO_PROF_KERNEL_CH: return VERSION >= 4 && before == -1 && state == RONDO_PROF_KERNEL_CH_STOP;
+    case RONDO_PROF_NET_PLUGIN: return VERSION >= 4 && state == RONDO_PROF_NET_PLUGIN_UPDATE;
     case RONDO_PROF_GROUP_API:
         return state == (before == -1 ? RONDO_PROF_GROUP_START_API_STOP : before + 1) &&
                state <= RONDO_PROF_GROUP_END_API_START;
@@ -287,6 +327,11 @@ static void check_args(struct event *e, int state, const args_t *args)
         must(args->proxy_step.bytes > 0, "transSize", 0);
         *(e->parent->is_send ? &prof_check.sent_bytes[e->parent->peer]
                              : &prof_check.received_bytes[e->parent->peer]) += args->proxy_step.bytes;
+    }
+#endif
+#if VERSION >= 4
+    if (state == RONDO_PROF_NET_PLUGIN_UPDATE) {
+        must(*(const int *)args->net_plugin.data == -PROF_CHECK_KIND, "a plugin's data in an update", 0);
     }
 #endif
     if (state == RONDO_PROF_CTRL_APPEND_END) {
@@ -344,6 +389,7 @@ static int stop(void *handle)
     check_end(e);
     if (e->type == RONDO_PROF_PROXY_STEP && e->parent != NULL) {
         ++*(e->parent->is_send ? &prof_check.sent[e->parent->peer] : &prof_check.received[e->parent->peer]);
+        *(e->parent->is_send ? &prof_check.sends_without : &prof_check.receives_without) += e->net == 0;
     }
     e->open = 0;
     if (e->parent != NULL && e->parent->open) {

@@ -13,9 +13,13 @@
 #ifndef RONDO_TESTS_PROF_CHECK_H
 #define RONDO_TESTS_PROF_CHECK_H
 
+#include "base/net_event.h"
 #include "prof/prof_abi.h"
 
 enum { PROF_CHECK_RANKS = 64 };
+/* Who defines NetPlugin events: verbs, sockets, the tests' net plugin. */
+enum { PROF_CHECK_VERBS, PROF_CHECK_SOCKET, PROF_CHECK_PLUGIN, PROF_CHECK_NETS };
+enum { PROF_CHECK_KIND = 0x7e57 << 16 | 3 /* of that plugin's events; their data is its negative */ };
 
 struct prof_check {
     int version;
@@ -26,9 +30,12 @@ struct prof_check {
     uint64_t channels; /* that Coll and P2p announced */
     /* Steps and bytes of proxy steps, by peer: to it, and from it. Bytes from version 4 on. */
     uint64_t sent[PROF_CHECK_RANKS], received[PROF_CHECK_RANKS];
+    /* From version 3 on: NetPlugin events by who defined them, and steps that ended without any. */
+    uint64_t net[PROF_CHECK_NETS], sends_without, receives_without;
+    int most_open; /* steps of an operation at once */
     uint64_t sent_bytes[PROF_CHECK_RANKS], received_bytes[PROF_CHECK_RANKS];
-    /* Of the last Coll: its algorithm and protocol (from version 2 on), and the most steps that an operation of
-     * it announced. */
+    /* Of the last Coll: its algorithm and protocol (from version 2 on), and the most steps that an operation
+     * of it announced. */
     char algo[32], proto[32], func[32];
     int most_steps;
 };

@@ -1,13 +1,13 @@
 /*
- * The MPI face beside the MPI library, in turn in one process: MPI_X is the face's, PMPI_X the library's. Run it
- * under rondo-run; without, both are the library's. Prints medians of the slowest rank's time.
+ * The MPI face beside the MPI library, in turn in one process: MPI_X is the face's, PMPI_X the library's. Run
+ * it under rondo-run; without, both are the library's. Prints medians of the slowest rank's time.
  *
  *   mpirun -n N rondo-run shim_perf [most bytes]
  *   mpirun -n N rondo-run shim_perf --overlap TESTS [most bytes]
  *
- * The second form measures how much of an Iallreduce is hidden behind computation, as osu_iallreduce does: the
- * time of the call and its wait alone, the computation of as much time, and both together with TESTS calls of
- * MPI_Test in it. Overlap is the part of the first time that the last one does not show.
+ * The second form measures how much of an Iallreduce is hidden behind computation, as osu_iallreduce does:
+ * the time of the call and its wait alone, the computation of as much time, and both together with TESTS
+ * calls of MPI_Test in it. Overlap is the part of the first time that the last one does not show.
  */
 #include <mpi.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /*
- * Progress both ways. A rank that waits in a collective of the face moves MPI's messages, even while a message
- * that it has not received yet matches every probe. And a rank that waits in any way in MPI moves a
+ * Progress both ways. A rank that waits in a collective of the face moves MPI's messages, even while a
+ * message that it has not received yet matches every probe. And a rank that waits in any way in MPI moves a
  * non-blocking collective that it has started: rank 0 waits for the end of that before it lets the others go.
  */
 #include <stdio.h>

@@ -229,7 +229,8 @@ static void issue_blocks(struct call *c, MPI_Comm comm, int blocking)
     /* A unit of 1: counts are in elements. MPICH 4.0.2 cuts Allgatherv by this rank's extent. */
     make(&c->in, &c->kind, nin, 1, !is_open_mpi && !v);
     if (!v) {
-        /* Open MPI 4.1.4 chooses by the size of this rank's type, and hangs where ranks have different ones. */
+        /* Open MPI 4.1.4 chooses by the size of this rank's type, and hangs where ranks have different
+         * ones. */
         make(&c->out, &c->kind, c->counts[rank], 1, 0);
         c->out.count = c->counts[rank];
         for (int i = 0; i < c->counts[rank]; i++) {

@@ -14,7 +14,7 @@ run() {
     shift
     env RONDO_PROFILER_PLUGIN="$build/.libs/libnccl-profiler-rondo.so" RONDO_TRACE_FILE="$dir/$name" \
         RONDO_TRACE_SUMMARY=text,json,prometheus "$@" "$root/scripts/mpi-run" --build "$build" -n $ranks \
-        "$build/all_reduce_perf" -b 8 -e 256K -f 32 -n 4 -w 1 -c 1
+        ${wrap-} "$build/all_reduce_perf" -b 8 -e 256K -f 32 -n 4 -w 1 -c 1
     set -- "$dir/$name".*.json
     [ $# = $ranks ] || { echo "$# traces of $ranks ranks"; exit 1; }
     "$trace" check "$@"
@@ -22,6 +22,14 @@ run() {
 run ring RONDO_TRACE_LEVEL=steps RONDO_ALGO=ring RONDO_MAX_NCHANNELS=1
 run auto RONDO_TRACE_LEVEL=channels
 run few RONDO_TRACE_LEVEL=steps RONDO_TRACE_MAX=10
+cat >"$dir/apart" <<'SHELL'
+#!/bin/sh
+# The first rank is on one host, the others are on another.
+rank=${OMPI_COMM_WORLD_RANK-$PMI_RANK}
+RONDO_HOSTID=$((rank > 0)) exec "$@"
+SHELL
+chmod +x "$dir/apart"
+wrap="$dir/apart" run apart RONDO_TRACE_LEVEL=steps RONDO_SOCKET_IFNAME==lo
 
 python3 - "$dir" $ranks <<'PYTHON'
 import glob, json, sys
@@ -60,7 +68,22 @@ for t in traces("auto"):
     counts = [int(l.split()[-1]) for l in open(base + ".prom") if l.startswith("rondo_call_seconds_count")]
     must(sorted(counts) == sorted(row["count"] for row in rows), "Prometheus counts other calls")
     must(len(open(base + ".txt").readlines()) == 2 + len(rows), "the text")
-# Another host, whose clock is 5 s ahead: merge finds that from the calls.
+# Steps between hosts overlap: those that do have threads of their own.
+lanes = set()
+for t in traces("apart"):
+    last = {}
+    for e in sorted(of(t, "step"), key=lambda e: e["ts"]):
+        must(e["ts"] + 0.002 >= last.get(e["tid"], 0), f"steps overlap on thread {e['tid']}")
+        last[e["tid"]] = e["ts"] + e["dur"]
+        lanes.add(e["tid"] // 65000000)
+must(lanes == set(range(len(lanes))) and 1 < len(lanes) <= 8, f"lanes of steps: {lanes}")
+# Clocks are compared by the lowest rank of each host but the first one. Here both are one clock.
+compared = [t["otherData"].get("clock") for t in traces("apart")]
+must([c is not None for c in compared] == [False, True, False], f"who has compared clocks: {compared}")
+must(compared[1]["rank"] == 0 and 0 < compared[1]["error_us"] < 1e5, f"the comparison {compared[1]}")
+must(abs(compared[1]["offset_us"]) <= compared[1]["error_us"], f"one clock is two: {compared[1]}")
+must(all("clock" not in t["otherData"] for t in traces("auto")), "a host has compared its clock with its own")
+# Another host, whose clock is 5 s ahead: merge finds that from the calls, or from pings if there are none.
 paths = sorted(glob.glob(f"{dir}/auto.*.json"))
 t = json.load(open(paths[-1]))
 ahead = t["otherData"]["monotonic_ns"] + 5 * 10**9
@@ -69,7 +92,13 @@ for e in t["traceEvents"]:
     if e["ph"] == "X":
         e["ts"] += 5e6
 json.dump(t, open(paths[-1], "w"))
+t["otherData"]["clock"] = {"rank": 0, "offset_us": -5e6, "error_us": 0.5}
+t["traceEvents"] = [e for e in t["traceEvents"] if e.get("cat") != "coll"]
+json.dump(t, open(f"{dir}/pinged", "w"))
 PYTHON
+"$trace" merge -o "$dir/merged" "$dir"/auto.*.0.json "$dir/pinged" | tee "$dir/said"
+grep -q '^elsewhere: clock -5000000.0 us, known to 0.5 us$' "$dir/said" ||
+    { echo "merge ignores pings"; exit 1; }
 "$trace" merge -o "$dir/merged" "$dir"/auto.*.json | tee "$dir/said"
 python3 - "$dir" $ranks <<'PYTHON'
 import json, re, sys

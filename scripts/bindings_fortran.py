@@ -157,3 +157,4 @@ def make(api, options, fill, passed_on):
     fill(source, f"{options.out}/fortran/rondo.F90", {
         "CONSTANTS": constants(api), "CONFIG": config(api), "PUBLIC": heads, "PROCEDURES": bodies,
         "INTERFACES": [line for function in api.functions for line in interface(function)]})
+    fill("fortran/rondo_tensor.F90", f"{options.out}/fortran/rondo_tensor.F90", {})

@@ -67,7 +67,8 @@ def make(api, options, fill, passed_on):
     functions = passed_on(api, f"{folder}/_core.py", "Python", [
         function for function in api.functions if not uses(f"{folder}/_buffers.py", function)])
     fill(f"{folder}/_api.py.in", f"{out}/_api.py", {
-        "LIBDIR": options.libdir, "PYTHON_DIR": options.python_dir, "SOVERSION": str(current - age),
+        "LIBDIR": options.libdir, "INCLUDEDIR": options.include_dir, "PYTHON_DIR": options.python_dir,
+        "SOVERSION": str(current - age),
         "STATUSES": [f'    ("{row.name}", {row.value}, "{texts[row.value]}"),' for row in api.statuses],
         "DTYPES": [f'    {row.value}: "{row.NAME.lower()}",' for row in api.dtypes],
         "KINDS": [f'    "{kind(row.name)}": {row.value},' for row in api.dtypes if kind(row.name)],
@@ -81,7 +82,7 @@ def make(api, options, fill, passed_on):
         "METHODS": [line for function in api.calls for line in method(function)]})
     source = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "src/bindings", folder)
     for name in sorted(os.listdir(source)):
-        if name.endswith(".py"):
+        if name.endswith((".py", ".cpp", ".hpp")):
             fill(f"{folder}/{name}", f"{out}/{name}", {})
 
 

@@ -15,14 +15,14 @@
  *  - A group has a communicator for each kind of memory (host; a GPU) that its collectives use, one of two
  *    ranks for each pair that exchanges messages, and one of this rank alone for messages to itself. Each is
  *    made by the first call that needs it, of all members or of the pair; meanwhile the call waits in its
- *    work, not in the caller, but for the first message between two GPUs, whose sender and receiver wait in
- *    the call until both have made it: one of the two then receives first. In a communicator of a pair the
- *    lower rank is 0 and the higher one 1.
+ *    work, not in the caller. In a communicator of a pair the lower rank is 0 and the higher one 1.
  *  - All ranks of a group make the same collectives in the same order, as in rondo.h; two ranks of a pair
- *    make matching sends and receives. Different groups and pairs need no common order.
+ *    make matching sends and receives. Different groups and pairs need no common order; on a GPU those that
+ *    are under way at once go to streams of their own, as the kernels of a stream run one after the other.
  *  - With a place for a work, a call returns at once, and its buffers belong to Rondo until the work is done;
  *    counts per rank are copied. Without one (NULL), a call on host memory returns when it is complete, one
- *    on a GPU when it is enqueued on its stream.
+ *    on a GPU when it is enqueued on its stream, once its communicator is made. Calls on a stream are
+ *    enqueued in the order in which they were made, whichever communicator is made first.
  *  - Works on host memory make progress in rondo_pgroup_work_test and _wait, in every call of Rondo that
  *    waits, and now and then in the watchdog.
  *  - A call that is refused, as for a bad argument, changes nothing. When a communicator ends, by an error, a
@@ -143,6 +143,9 @@ rondo_status rondo_pgroup_work_test(rondo_pgroup_work *work, int *done);
  *                    RONDO_TIMEOUT: the work goes on, and its buffers still belong to it; 0: as if tested
  */
 rondo_status rondo_pgroup_work_wait(rondo_pgroup_work *work, int64_t timeout_ms);
+/** The same, for a thread beside others of the process that compute: it sleeps between looks in which nothing
+ * moved, the longer the longer it has waited, so that it takes little of a core from them. */
+rondo_status rondo_pgroup_work_wait_aside(rondo_pgroup_work *work, int64_t timeout_ms);
 /** Give the handle up. A work that has not ended goes on; its buffers belong to it until the group is
  * destroyed. */
 rondo_status rondo_pgroup_work_free(rondo_pgroup_work *work);

@@ -13,7 +13,7 @@
  *  - Any thread may use a store at any time, except to destroy it. A forked child may not use it.
  *  - A store serves pulls of other ranks from a thread of its own, so that a publisher may compute, or wait
  *    for something else. Threads that wait make progress themselves. Callbacks (rondo_tensor_ops) run in any
- *    of these threads; they must not call a store, and must not wait for other ranks.
+ *    of these threads, on any current GPU; they must not call a store, and must not wait for other ranks.
  *  - Either order works: a pull may come before the tensor is published.
  *  - A pull completes when the content has landed in the consumer's memory; a publication completes when all
  *    pulls that it was for have landed.
@@ -57,11 +57,19 @@ typedef struct rondo_tensor_ops {
     void (*release)(void *arg, void *data);
 } rondo_tensor_ops;
 
+/** Memory of a tensor. Publisher and puller choose it independently. A tensor in memory of a GPU (cuMemAlloc,
+ * cudaMalloc, rondo_mem_alloc_device) must be complete when it is published: synchronise its stream before.
+ * When a pull has ended, work that is enqueued then sees the tensor. Over verbs, NICs that can read and write
+ * the GPU's memory do so (RONDO_TENSOR_GPUDIRECT); else, and with checksums, the store copies it through the
+ * host. */
+enum rondo_tensor_memory { RONDO_TENSOR_HOST, RONDO_TENSOR_CUDA };
+
 /**
  * A tensor: elements of one type, row after row. To publish one, fill in all that is known; `shape` may stay
  * empty (ndims 0), then it is one row of bytes / size of the type. To pull one, `data` NULL asks for memory
- * of the store, which the caller frees with rondo_tensor_free; else it is a place of `bytes` bytes. A pull
- * sets data, bytes, type, ndims, shape, dead, packed, step and peer.
+ * of the store, which the caller frees with rondo_tensor_free; else it is a place of `bytes` bytes. With
+ * RONDO_TENSOR_CUDA data is memory of one GPU, NULL of the calling thread's current one. A pull sets data,
+ * bytes, type, ndims, shape, dead, packed, step and peer.
  */
 typedef struct rondo_tensor {
     void *data;
@@ -71,7 +79,7 @@ typedef struct rondo_tensor {
     int64_t shape[RONDO_TENSOR_MAX_DIMS];
     int dead;      /**< 1: the step has no value for this key (as in a branch not taken); bytes is 0 */
     int packed;    /**< set by a pull: the content is what ops->pack wrote */
-    int memory;    /**< reserved for memory of devices: 0, host memory */
+    int memory;    /**< enum rondo_tensor_memory: where data is; of a pull, where the tensor shall be */
     int peer;      /**< set by a pull: who published it */
     uint64_t step; /**< set by a pull: the step that came, also for RONDO_TENSOR_LATEST */
     const rondo_tensor_ops *ops; /**< NULL: plain memory. Must live as long as the publication or pull */
@@ -131,7 +139,10 @@ typedef struct rondo_tensor_stats {
     uint64_t arenas;               /**< pieces of memory that rondo_tensor_alloc holds */
     uint64_t registrations;        /**< of memory with network devices */
     uint64_t connections;
-    uint64_t arenas_made; /**< pieces of memory that rondo_tensor_alloc has taken from the system so far */
+    uint64_t arenas_made;  /**< pieces of memory that rondo_tensor_alloc has taken from the system so far */
+    uint64_t direct;       /**< contents sent that a network device wrote from where they lay, by RDMA */
+    uint64_t helped_bytes; /**< bytes that this rank, as publisher, wrote to places of ranks of the node: its
+                              part of a copy that both make while it waits */
 } rondo_tensor_stats;
 
 /* ---- stores ---- */

@@ -149,6 +149,7 @@ contains
 
     subroutine errors()
         integer, target :: x(4, 4)
+        character(kind=c_char, len=16), target :: nowhere
         type(rondo_comm) :: none
         x = 0
         call rondo_broadcast(x, x, 16, RONDO_INT32, n, comm, ierror=error)
@@ -160,6 +161,9 @@ contains
         call rondo_comm_create(MPI_COMM_NULL, none, ierror=error)
         call check(error == RONDO_INVALID_ARGUMENT, "MPI_COMM_NULL")
         call check(rondo_dtype_size(RONDO_FLOAT64) == 8, "dtype_size")
+        nowhere = "/nowhere/at/all" // c_null_char
+        call rondo_comm_dump(comm, c_loc(nowhere), ierror=error)
+        call check(error == RONDO_SYSTEM_ERROR, "a dump to nowhere")
         call rondo_comm_async_error(comm, error)
         call check(error == RONDO_SUCCESS, "the communicator is undisturbed")
     end subroutine

@@ -133,6 +133,8 @@ static void errors(rondo::comm &comm)
     CHECK(rondo_comm_create_f(MPI_Comm_c2f(MPI_COMM_WORLD), nullptr, nullptr) == RONDO_INVALID_ARGUMENT);
     THROWS(RONDO_INVALID_ARGUMENT, rondo::memory<double>(SIZE_MAX / 2));
     CHECK(comm.async_error() == RONDO_SUCCESS && comm.device() == -1);
+    comm.dump("/dev/null");
+    THROWS(RONDO_SYSTEM_ERROR, comm.dump("/nowhere/at/all"));
     CHECK(rondo::version() == RONDO_VERSION_CODE);
 }
 

@@ -6,7 +6,9 @@ usage: calls.py openmpi|mpich         run under mpirun
 """
 import array
 import ctypes
+import json
 import sys
+import tempfile
 import threading
 
 import rondo
@@ -80,6 +82,12 @@ def collectives(comm):
     assert two[0] == (me - 1) % n + 1
     comm.all_reduce(one, one)  # in place
     assert one[0] == n * (n + 1) / 2
+    with tempfile.TemporaryDirectory() as folder:
+        comm.dump(folder + "/calls.json")
+        with open(folder + "/calls.json", encoding="utf-8") as file:
+            said = json.load(file)
+    last = [entry for entry in said["entries"] if not entry["is_p2p"]][-1]
+    assert said["rank"] == me and last["profiling_name"] == "nccl:all_reduce" and last["state"] == "completed"
 
 
 def streams(comm):

@@ -35,16 +35,16 @@ says() {
 mpi=$(make_value RONDO_MPI)
 libs="-L$build/.libs -Wl,-rpath,$build/.libs -lrondo_$mpi -lrondo"
 sanitize=$(make_value RONDO_SANITIZE)
-includes="-I$build/bindings/cxx -I$root/src/bindings/cxx -I$build/src -I$root/src/mpi -I$root/src/base"
+includes="-I$build/bindings/cxx -I$root/src/bindings/cxx -I$build/src -I$root/src -I$root/src/mpi -I$root/src/base"
 case $language in
 cxx)
     cxx=$(make_value CXX)
     printf '#include <thread>\n' | $cxx -x c++ -std=c++17 -fsyntax-only - 2>/dev/null ||
         skip "$cxx does not compile C++17"
     example cpp >"$tmp/hello.cpp"
-    cp "$here/calls.cpp" "$tmp"
+    cp "$here/calls.cpp" "$here/tensors.cpp" "$tmp"
     mpi_flags=$(make_value MPI_CPPFLAGS | sed 's/\(^\| \)-I/\1-isystem /g')
-    for program in hello calls; do
+    for program in hello calls tensors; do
         # shellcheck disable=SC2086
         $cxx -std=c++17 -DOMPI_SKIP_MPICXX -DMPICH_SKIP_MPICXX -Wall -Wextra -Wshadow -Wpedantic -Wconversion -Werror \
             $sanitize $includes $mpi_flags "$tmp/$program.cpp" -o "$tmp/$program" $libs $(make_value MPI_LIBS) -pthread
@@ -53,8 +53,8 @@ cxx)
 fortran)
     [ -e "$build/bindings/fortran/rondo.mod" ] || skip "configure did not build the Fortran module"
     example fortran >"$tmp/hello.f90"
-    cp "$here/calls.F90" "$tmp"
-    for program in hello.f90 calls.F90; do
+    cp "$here/calls.F90" "$here/tensors.F90" "$tmp"
+    for program in hello.f90 calls.F90 tensors.F90; do
         # shellcheck disable=SC2086
         (cd "$tmp" && $(make_value MPIFC) -Wall -Werror $sanitize "-I$build/bindings/fortran" $program \
             -o "${program%.*}" "$build/bindings/fortran/librondo_fortran_$mpi.a" $libs)
@@ -66,6 +66,14 @@ python)
     python=$(make_value PYTHON)
     launch 2 "$python" "$here/calls.py" "$mpi"
     says 2 'all calls are right'
+    launch 2 "$python" "$here/tensors.py" "$mpi"
+    says 2 'all calls are right'
+    fake=$build/.libs/libfakecuda.so
+    if [ -e "$fake" ]; then # the library is built with CUDA
+        launch 2 env RONDO_CUDA_LIB="$fake" RONDO_KERNELS_LIB="$fake" FAKE_CUDA_STRICT=1 "$python" \
+            "$here/tensors.py" "$mpi"
+        says 2 'all calls are right'
+    fi
     # The example needs mpi4py for this MPI; Debian's is for Debian's python3 and Open MPI.
     for each in "$python" /usr/bin/python3; do
         why=$("$each" "$here/calls.py" --has "$mpi" 2>&1 | tail -n 1)
@@ -83,7 +91,9 @@ fi
 says 2 'of 2: sum 1, expected 1'
 if [ "$language" != python ]; then
     for ranks in 2 3; do
-        launch $ranks "$tmp/calls"
-        says $ranks 'all calls are right'
+        for program in calls tensors; do
+            launch $ranks "$tmp/$program"
+            says $ranks 'all calls are right'
+        done
     done
 fi

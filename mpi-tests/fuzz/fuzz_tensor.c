@@ -1,5 +1,5 @@
-/* Fuzz the message buffers of the tensor protocol as other ranks send them. Each message that is taken survives
- * being written and read again, byte for byte, and its meta-data is consistent. */
+/* Fuzz the message buffers of the tensor protocol as other ranks send them. Each message that is taken
+ * survives being written and read again, byte for byte, and its meta-data is consistent. */
 #include <stdlib.h>
 #include <string.h>
 #include "tensor/codec.h"

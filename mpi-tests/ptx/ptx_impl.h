@@ -9,7 +9,8 @@
 
 enum {
     PTX_OPERANDS = 6,
-    PTX_NAME = 96,
+    PTX_NAME = 256,
+    PTX_MOST_PARAMETERS = 16,
     PTX_MOST_REGISTERS = 30000,
     PTX_MOST_CONSTANTS = 4096,
     PTX_MOST_PLACES = 3000
@@ -24,6 +25,7 @@ enum ptx_special {
 #define OP4(...)
 #define LOAD(...)
 #define STORE(...)
+#define RED(...)
 #define SPECIAL(text, name, ...) PTX_##name,
 #include "ptx.def"
 };
@@ -50,9 +52,9 @@ struct ptx_insn {
     uint32_t to;              /* index of the instruction that a branch goes to */
 };
 
-/* Every thread has `places` words: the special registers, the constants, then the registers. Registers that are
- * never alive at once share a place. */
-enum ptx_first_places { PTX_TID_X, PTX_NTID_X, PTX_CTAID_X, PTX_FIRST_CONSTANT };
+/* Every thread has `places` words: the special registers, the constants, then the registers. Registers that
+ * are never alive at once share a place. */
+enum ptx_first_places { PTX_TID_X, PTX_NTID_X, PTX_CTAID_X, PTX_NCTAID_X, PTX_FIRST_CONSTANT };
 struct ptx_program {
     char name[PTX_NAME];
     struct ptx_insn *insn;
@@ -61,7 +63,10 @@ struct ptx_program {
     uint64_t *constant;
     uint32_t nconstants, nregisters, places;
     size_t shared_bytes, argument_bytes;
+    struct ptx_parameter parameter[PTX_MOST_PARAMETERS];
+    int nparameters;
     uint32_t most_threads;
+    uint64_t runs; /* begun; atomic */
 };
 
 /* While a program is made, operands are numbers of registers, or of other words from here on. */

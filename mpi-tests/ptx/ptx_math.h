@@ -69,6 +69,38 @@ RONDO_FN uint32_t ptx_greater(uint32_t a, uint32_t b, float (*from)(uint32_t))
            (from(a & 0xffff) > from(b & 0xffff) ? 0xffffu : 0);
 }
 
+/* min and max: a NaN yields to a number, and -0 is less than 0. */
+RONDO_FN uint32_t ptx_least(uint32_t a, uint32_t b, float (*from)(uint32_t))
+{
+    const float x = from(a), y = from(b);
+    if (x != x && y != y) return 0x7fff;
+    if (x != x || y != y) return x != x ? b : a;
+    return x < y || (x == y && a >> 15 != 0) ? a : b;
+}
+RONDO_FN uint32_t ptx_greatest(uint32_t a, uint32_t b, float (*from)(uint32_t))
+{
+    const float x = from(a), y = from(b);
+    if (x != x && y != y) return 0x7fff;
+    if (x != x || y != y) return x != x ? b : a;
+    return x > y || (x == y && b >> 15 != 0) ? a : b;
+}
+
+/* cvt.rzi to an integer of 32 or 64 bits. What is too large or too small becomes the largest or smallest. */
+RONDO_FN int64_t ptx_signed(float v, int bits)
+{
+    const float end = bits == 32 ? 0x1p31f : 0x1p63f;
+    if (v != v) return bits == 32 ? 0 : INT64_MIN;
+    if (v >= end) return bits == 32 ? INT32_MAX : INT64_MAX;
+    if (v < -end) return bits == 32 ? INT32_MIN : INT64_MIN;
+    return (int64_t)v;
+}
+RONDO_FN uint64_t ptx_unsigned(float v, int bits)
+{
+    if (v != v) return bits == 32 ? 0 : 1ull << 63;
+    if (v >= (bits == 32 ? 0x1p32f : 0x1p64f)) return bits == 32 ? UINT32_MAX : UINT64_MAX;
+    return v > 0 ? (uint64_t)v : 0;
+}
+
 /* v as a float whose last bit is set if v has more bits: rounding that once more is rounding v once. */
 RONDO_FN float ptx_round_to_odd(double v)
 {

@@ -39,6 +39,7 @@ enum {
 #define STORE(text, space, order, type, n)                                                            \
     { text,        "[o]," SHAPE_##n, 0, n + 1, { 8 * sizeof(type), n > 1 ? 8 * sizeof(type) : 0 }, 1, \
       PTX_##space, PTX_SPECIAL_NONE },
+#define RED(text, space, type, builtin) STORE(text, space, RELAXED, type, 1)
 #define SPECIAL(text, name, shape, results, ...)                             \
     { text,                                                                  \
       shape,                                                                 \
@@ -73,10 +74,15 @@ size_t ptx_uses(const struct ptx_program *p, int form)
 }
 size_t ptx_argument_bytes(const struct ptx_program *p) { return p->argument_bytes; }
 uint32_t ptx_most_threads(const struct ptx_program *p) { return p->most_threads; }
+int ptx_parameters(const struct ptx_program *p, const struct ptx_parameter **parameter)
+{
+    *parameter = p->parameter;
+    return p->nparameters;
+}
 
 /* ---- a kernel's text ---- */
 
-enum { CLASSES = 16, VARIABLES = 8, STATEMENT = 512 };
+enum { CLASSES = 16, VARIABLES = PTX_MOST_PARAMETERS + 8, DEPTH = 8 };
 
 struct word {
     const char *p;
@@ -97,10 +103,12 @@ struct parser {
     struct ptx_program *program;
     uint32_t most; /* instructions that there is room for */
     struct {
-        struct word prefix; /* %rd */
+        struct word prefix; /* %rd; of one register: its name */
         uint32_t first, n, bits;
+        int one;
     } class[CLASSES];
     int nclasses;
+    int outside[DEPTH]; /* classes that there are outside of each brace */
     struct {
         struct word name;
         enum ptx_space space;
@@ -143,44 +151,51 @@ static struct word next_name(struct parser *s)
     return w;
 }
 
+static uint32_t count_lines(struct word w)
+{
+    uint32_t n = 0;
+    for (size_t i = 0; i < w.n; i++) n += w.p[i] == '\n';
+    return n;
+}
+
 /* Up to a ';', without it. */
 static struct word next_rest(struct parser *s)
 {
     struct word w = { s->p, 0 };
-    while (s->p < s->end && *s->p != ';') {
-        s->line += *s->p == '\n';
-        s->p++;
-    }
+    while (s->p < s->end && *s->p != ';') s->p++;
     w.n = (size_t)(s->p - w.p);
+    s->line += count_lines(w);
     s->p += s->p < s->end;
     return w;
 }
 
 /* ---- declarations ---- */
 
-/* .reg .b32 %r<773> */
+/* .reg .b32 %r<773>, or .reg .b64 %lhs */
 static int declare_registers(struct parser *s, struct word rest)
 {
     char type[8], prefix[16];
-    unsigned n;
-    int read = 0;
-    const char *at;
+    unsigned n = 1;
+    int read = 0, fields;
     static const struct {
         const char *type;
         uint32_t bits;
     } types[] = { { "pred", 1 }, { "b16", 16 }, { "b32", 32 }, { "f32", 32 }, { "b64", 64 }, { "f64", 64 } };
     char text[64];
     snprintf(text, sizeof text, "%.*s", (int)rest.n, rest.p);
-    if (sscanf(text, " .%7[a-z0-9] %15[%a-z]<%u>%n", type, prefix, &n, &read) != 3 || text[read] != 0 ||
-        s->nclasses == CLASSES || n > PTX_MOST_REGISTERS - s->program->nregisters) {
+    fields = sscanf(text, " .%7[a-z0-9] %15[%a-z]%n<%u>%n", type, prefix, &read, &n, &read);
+    if (fields < 2 || text[read] != 0 || s->nclasses == CLASSES ||
+        n > PTX_MOST_REGISTERS - s->program->nregisters) {
         return refuse(s, "unknown declaration, or too many registers", rest);
     }
     for (size_t i = 0; i < RONDO_COUNTOF(types); i++) {
+        const size_t bytes = strlen(prefix);
         if (strcmp(type, types[i].type) != 0) continue;
-        at = memchr(rest.p, '%', rest.n);
-        s->class[s->nclasses].prefix = (struct word){ at, strlen(prefix) };
+        s->class[s->nclasses].prefix =
+            (struct word){ rest.p + read - bytes - (fields == 3 ? strlen(strchr(text, '<')) : 0), bytes };
         s->class[s->nclasses].bits = types[i].bits;
         s->class[s->nclasses].first = s->program->nregisters;
+        s->class[s->nclasses].one = fields == 2;
         s->class[s->nclasses++].n = n;
         s->program->nregisters += n;
         return 1;
@@ -188,22 +203,30 @@ static int declare_registers(struct parser *s, struct word rest)
     return refuse(s, "unknown type of registers", rest);
 }
 
-/* .shared .align 8 .b8 name[9672], .param the same */
+_Static_assert(PTX_NAME == 256, "the length of a name in the formats below");
+/* .shared .align 8 .b8 name[9672], .param the same, or .param .u32 name */
 static int declare_bytes(struct parser *s, enum ptx_space space, struct word rest)
 {
-    char text[256], name[160];
-    unsigned align;
-    size_t bytes, *total = space == PTX_SHARED ? &s->program->shared_bytes : &s->program->argument_bytes;
+    struct ptx_program *p = s->program;
+    char text[PTX_NAME + 64], name[PTX_NAME + 16];
+    unsigned align, bits;
+    size_t bytes, *total = space == PTX_SHARED ? &p->shared_bytes : &p->argument_bytes;
     int read = 0;
-    const char *at;
     snprintf(text, sizeof text, "%.*s", (int)rest.n, rest.p);
-    if (sscanf(text, " .align %u .b8 %159[A-Za-z0-9_][%zu] %n", &align, name, &bytes, &read) != 3 ||
-        text[read] != 0 || s->nvariables == VARIABLES || align == 0 || align > 128) {
+    if (space == PTX_PARAM && sscanf(text, " .u%u %271[A-Za-z0-9_$] %n", &bits, name, &read) == 2) {
+        align = bits / 8;
+        bytes = bits % 8 == 0 ? align : 0;
+    } else if (sscanf(text, " .align %u .b8 %271[A-Za-z0-9_$][%zu] %n", &align, name, &bytes, &read) != 3) {
+        read = 0;
+    }
+    if (read == 0 || text[read] != 0 || s->nvariables == VARIABLES || align == 0 || align > 128 ||
+        bytes == 0 || (space == PTX_PARAM && p->nparameters == PTX_MOST_PARAMETERS)) {
         return refuse(s, "unknown declaration", rest);
     }
-    at = memmem(rest.p, rest.n, name, strlen(name));
     *total = rondo_round_up(*total, align);
-    s->variable[s->nvariables].name = (struct word){ at, strlen(name) };
+    if (space == PTX_PARAM) p->parameter[p->nparameters++] = (struct ptx_parameter){ *total, bytes };
+    s->variable[s->nvariables].name = (struct word){ memmem(rest.p, rest.n, name, strlen(name)),
+                                                     strlen(name) };
     s->variable[s->nvariables].space = space;
     s->variable[s->nvariables++].at = *total;
     *total += bytes;
@@ -240,17 +263,18 @@ static int number(struct word w, uint64_t *v)
     return *end == 0;
 }
 
-/* %r17: number and bits. */
+/* %r17: number and bits. Those of the innermost braces are found first. */
 static int find_register(const struct parser *s, struct word w, uint16_t *number_of, uint32_t *bits)
 {
     size_t digits = 0;
     uint32_t n = 0;
     while (digits < w.n && isdigit((unsigned char)w.p[w.n - 1 - digits])) digits++;
-    if (digits == 0 || digits > 6) return 0;
+    if (digits > 6) return 0;
     for (size_t i = w.n - digits; i < w.n; i++) n = 10 * n + (uint32_t)(w.p[i] - '0');
-    for (int c = 0; c < s->nclasses; c++) {
+    for (int c = s->nclasses; c-- > 0;) {
         const struct word prefix = s->class[c].prefix;
-        if (prefix.n == w.n - digits && memcmp(prefix.p, w.p, prefix.n) == 0 && n < s->class[c].n) {
+        if (prefix.n == w.n - digits && memcmp(prefix.p, w.p, prefix.n) == 0 && n < s->class[c].n &&
+            s->class[c].one == (digits == 0)) {
             *number_of = (uint16_t)(s->class[c].first + n);
             *bits = s->class[c].bits;
             return 1;
@@ -259,14 +283,18 @@ static int find_register(const struct parser *s, struct word w, uint16_t *number
     return 0;
 }
 
-/* A register, a special register, a number or a variable's address, in an operand of so many bits (0: any). */
+/* A register, a special register, a number or a variable's address, in an operand of so many bits (0:
+ * any). */
 static int operand(struct parser *s, struct word w, uint32_t bits, int atleast, uint16_t *number_of,
                    enum ptx_space *space)
 {
     static const struct {
         const char *name;
         int place;
-    } special[] = { { "%tid.x", PTX_TID_X }, { "%ntid.x", PTX_NTID_X }, { "%ctaid.x", PTX_CTAID_X } };
+    } special[] = { { "%tid.x", PTX_TID_X },
+                    { "%ntid.x", PTX_NTID_X },
+                    { "%ctaid.x", PTX_CTAID_X },
+                    { "%nctaid.x", PTX_NCTAID_X } };
     uint32_t has = 0;
     uint64_t v;
     if (find_register(s, w, number_of, &has)) {
@@ -480,18 +508,43 @@ static int resolve(struct parser *s)
     return 1;
 }
 
+/* (.param .., .param ..) */
+static int parameters(struct parser *s)
+{
+    struct word w;
+    s->p++;
+    for (skip_blanks(s); s->p < s->end && *s->p != ')'; skip_blanks(s)) {
+        const struct word name = next_name(s);
+        w = (struct word){ s->p, 0 };
+        while (s->p < s->end && *s->p != ',' && *s->p != ')') s->p++;
+        w.n = (size_t)(s->p - w.p);
+        if (!word_is(name, ".param")) return refuse(s, "unknown arguments", name);
+        if (!declare_bytes(s, PTX_PARAM, w)) return 0;
+        s->line += count_lines(w);
+        s->p += s->p < s->end && *s->p == ',';
+    }
+    s->p++;
+    return 1;
+}
+
+/* A brace: what is declared after it is known until its end. */
+static int brace(struct parser *s)
+{
+    if (*s->p == '{' && s->braces == DEPTH) return refuse(s, "too many braces", (struct word){ s->p, 1 });
+    if (*s->p == '{') {
+        s->outside[s->braces++] = s->nclasses;
+    } else {
+        s->nclasses = s->outside[--s->braces];
+    }
+    s->p++;
+    return 1;
+}
+
 /* From the '(' of the arguments to the '}' of the body. */
 static int kernel(struct parser *s)
 {
-    struct word w;
     skip_blanks(s);
-    w.p = ++s->p;
-    w.n = 0;
-    while (s->p < s->end && *s->p != ')') s->line += *s->p++ == '\n';
-    w.n = (size_t)(s->p++ - w.p);
-    while (w.n > 0 && isspace((unsigned char)*w.p)) w.p++, w.n--;
-    if (w.n < 6 || memcmp(w.p, ".param", 6) != 0) return refuse(s, "unknown arguments", w);
-    if (!declare_bytes(s, PTX_PARAM, (struct word){ w.p + 6, w.n - 6 })) return 0;
+    if (!parameters(s)) return 0;
     for (skip_blanks(s); s->p < s->end && *s->p != '{'; skip_blanks(s)) {
         unsigned n = 0;
         const struct word name = next_name(s);
@@ -506,12 +559,7 @@ static int kernel(struct parser *s)
     do {
         skip_blanks(s);
         if (s->p >= s->end) return refuse(s, "the text ends inside a kernel", (struct word){ s->p, 0 });
-        if (*s->p == '{' || *s->p == '}') {
-            s->braces += *s->p == '{' ? 1 : -1;
-            s->p++;
-        } else if (!statement(s)) {
-            return 0;
-        }
+        if (!(*s->p == '{' || *s->p == '}' ? brace(s) : statement(s))) return 0;
     } while (s->braces > 0);
     if (s->program->ninsns == 0 || emit(s, ptx_row_of(PTX_RET)) == NULL) return 0;
     return resolve(s);
@@ -552,7 +600,21 @@ void ptx_close(struct ptx_module *m)
     free(m);
 }
 
-/* A kernel's place in the text. Its body ends at the first '}' of a line. */
+/* After the '}' that ends the braces which begin in the rest of the text; NULL: there is none. */
+static const char *end_of_body(const struct parser *s)
+{
+    int depth = 0;
+    for (const char *p = s->p; p < s->end; p++) {
+        if (p[0] == '/' && p[1] == '/') {
+            while (p < s->end && *p != '\n') p++;
+        }
+        depth += *p == '{' ? 1 : *p == '}' ? -1 : 0;
+        if (*p == '}' && depth <= 0) return p + 1;
+    }
+    return NULL;
+}
+
+/* A kernel's place in the text. */
 static int add_entry(struct ptx_module *m, struct parser *s)
 {
     struct entry *more = (m->n & (m->n - 1)) != 0
@@ -562,12 +624,13 @@ static int add_entry(struct ptx_module *m, struct parser *s)
     const char *end;
     skip_blanks(s);
     name = next_name(s);
-    end = strstr(s->p, "\n}");
+    end = end_of_body(s);
     if (more != NULL) m->entry = more;
     if (more == NULL || name.n >= PTX_NAME || end == NULL) return refuse(s, "a kernel without an end", name);
-    more[m->n] = (struct entry){ .p = s->p, .end = end + 2, .line = s->line };
+    more[m->n] = (struct entry){ .p = s->p, .end = end, .line = s->line };
     memcpy(more[m->n++].name, name.p, name.n);
-    for (; s->p < end + 2; s->p++) s->line += *s->p == '\n';
+    s->line += count_lines((struct word){ s->p, (size_t)(end - s->p) });
+    s->p = end;
     return 1;
 }
 
@@ -577,6 +640,8 @@ static int find_entries(struct ptx_module *m, struct parser *s)
         const struct word name = next_name(s);
         if (word_is(name, ".version") || word_is(name, ".target") || word_is(name, ".address_size")) {
             while (s->p < s->end && *s->p != '\n') s->p++;
+        } else if (word_is(name, ".global") || word_is(name, ".extern")) {
+            (void)next_rest(s); /* a kernel that uses it is refused */
         } else if (word_is(name, ".entry")) {
             if (!add_entry(m, s)) return 0;
         } else if (!word_is(name, ".visible")) {
@@ -640,6 +705,12 @@ struct ptx_module *ptx_open_file(const char *path, char *why, size_t whybytes)
 int ptx_count(const struct ptx_module *m) { return m->n; }
 const char *ptx_name(const struct ptx_module *m, int i) { return m->entry[i].name; }
 
+uint64_t ptx_runs(const struct ptx_module *m, int i)
+{
+    const struct ptx_program *p = m->entry[i].program;
+    return p == NULL ? 0 : __atomic_load_n(&p->runs, __ATOMIC_RELAXED);
+}
+
 static struct ptx_program *decode(const struct entry *e, char *why, size_t whybytes)
 {
     struct parser s = { .p = e->p, .end = e->end, .line = e->line, .why = why, .whybytes = whybytes };
@@ -668,7 +739,7 @@ static struct entry *find_entry(const struct ptx_module *m, const char *name)
 
 int ptx_has(const struct ptx_module *m, const char *name) { return find_entry(m, name) != NULL; }
 
-const struct ptx_program *ptx_find(struct ptx_module *m, const char *name, char *why, size_t whybytes)
+struct ptx_program *ptx_find(struct ptx_module *m, const char *name, char *why, size_t whybytes)
 {
     struct entry *e = find_entry(m, name);
     struct ptx_program *p;

@@ -50,9 +50,9 @@ static void *address(const struct ptx_thread *t, enum ptx_space space, uint64_t 
     return (void *)(uintptr_t)p;
 }
 
-/* Does the machine's memory not take part? It models payload of 16 bytes and what is ordered; other plain accesses
- * are plain here, too, as those of the kernels in C. If these took part, threads would remember too many lines to
- * see old values of any. */
+/* Does the machine's memory not take part? It models payload of 16 bytes and what is ordered; other plain
+ * accesses are plain here, too, as those of the kernels in C. If these took part, threads would remember too
+ * many lines to see old values of any. */
 static int is_plain(enum ptx_space space, int order, uint32_t bytes)
 {
     return space == PTX_SHARED || space == PTX_PARAM || (order == WEAK && bytes < 16);
@@ -171,66 +171,122 @@ static uint64_t f64_bits(double v)
     return bits;
 }
 
-#define LABEL__(line) insn_##line
-#define LABEL_(line) LABEL__(line)
-#define ROW(...) &&LABEL_(__LINE__),
+/* An instruction, on a thread's registers. @return the next one; NULL: the thread has ended. */
+typedef const struct ptx_insn *step_fn(struct ptx_thread *t, const struct ptx_insn *i, uint64_t *r);
+#define STEP(name) \
+    static const struct ptx_insn *name(struct ptx_thread *t, const struct ptx_insn *i, uint64_t *r)
 
-#define NEXT              \
-    do {                  \
-        i++;              \
-        goto *row[i->op]; \
-    } while (0)
-#define GO(to)            \
-    do {                  \
-        i = first + (to); \
-        goto *row[i->op]; \
-    } while (0)
+/* ---- those that are written out ---- */
 
-static void run_thread(void *arg, void *shared)
+STEP(do_HALVES)
 {
-    static const void *const row[] = {
-#define OP1 ROW
-#define OP2 ROW
-#define OP3 ROW
-#define OP4 ROW
-#define LOAD ROW
-#define STORE ROW
-#define SPECIAL ROW
-#include "ptx.def"
-    };
-    const struct ptx_run *run = arg;
-    const struct ptx_insn *const first = run->program->insn, *i = first;
-    struct ptx_thread here = { .run = run, .shared = shared, .now = first }, *const t = &here;
-    uint64_t r[run->program->places];
-    memset(r, 0x5c, sizeof r);
-    r[PTX_TID_X] = rondo_block_tid();
-    r[PTX_NTID_X] = rondo_block_threads();
-    r[PTX_CTAID_X] = rondo_block_index();
-    memcpy(r + PTX_FIRST_CONSTANT, run->program->constant, run->program->nconstants * sizeof *r);
-    goto *row[i->op];
+    const uint64_t v = r[i->r[2]];
+    (void)t;
+    r[i->r[0]] = (uint16_t)v;
+    r[i->r[1]] = (uint16_t)(v >> 16);
+    return i + 1;
+}
+STEP(do_PACK)
+{
+    (void)t;
+    r[i->r[0]] = r[i->r[2]] << 32 | (uint32_t)r[i->r[1]];
+    return i + 1;
+}
+STEP(do_UNPACK)
+{
+    const uint64_t v = r[i->r[2]];
+    (void)t;
+    r[i->r[0]] = (uint32_t)v;
+    r[i->r[1]] = v >> 32;
+    return i + 1;
+}
+STEP(do_FENCE)
+{
+    (void)t, (void)r;
+    rondo_sim_fence();
+    return i + 1;
+}
+STEP(do_BARRIER)
+{
+    t->polled = 0;
+    rondo_sim_barrier((uint32_t)r[i->r[0]], (uint32_t)r[i->r[1]]);
+    return i + 1;
+}
+STEP(do_WARP)
+{
+    (void)warp(t, RONDO_SIM_SYNC, 0, 0, (uint32_t)r[i->r[0]]);
+    return i + 1;
+}
+STEP(do_ALL)
+{
+    r[i->r[0]] = warp(t, RONDO_SIM_ALL, r[i->r[1]] != 0, 0, (uint32_t)r[i->r[2]]);
+    return i + 1;
+}
+STEP(do_ANY)
+{
+    r[i->r[0]] = warp(t, RONDO_SIM_ANY, r[i->r[1]] != 0, 0, (uint32_t)r[i->r[2]]);
+    return i + 1;
+}
+STEP(do_SHUFFLE)
+{
+    int within;
+    const uint32_t from = source(rondo_lane(), (uint32_t)r[i->r[3]], (uint32_t)r[i->r[4]], &within);
+    r[i->r[0]] = (uint32_t)warp(t, RONDO_SIM_SHUFFLE, (uint32_t)r[i->r[2]], from, (uint32_t)r[i->r[5]]);
+    r[i->r[1]] = (uint64_t)within;
+    return i + 1;
+}
+/* Of a branch or a predicated instruction: does the predicate have the value that it needs? */
+static int holds(const struct ptx_insn *i, const uint64_t *r) { return (r[i->r[0]] != 0) == i->at; }
+STEP(do_UNLESS)
+{
+    (void)t;
+    return i + (holds(i, r) ? 1 : 2);
+}
+STEP(do_BRA)
+{
+    (void)r;
+    return t->run->program->insn + i->to;
+}
+STEP(do_BRA_BACK)
+{
+    give_way(t);
+    return do_BRA(t, i, r);
+}
+STEP(do_BRA_IF) { return holds(i, r) ? do_BRA(t, i, r) : i + 1; }
+STEP(do_BRA_BACK_IF) { return holds(i, r) ? do_BRA_BACK(t, i, r) : i + 1; }
+STEP(do_RET)
+{
+    (void)t, (void)i, (void)r;
+    return NULL;
+}
 
+/* ---- the rows of ptx.def: each is a function, named after its line ---- */
+
+#define STEP_OF__(line) step_##line
+#define STEP_OF_(line) STEP_OF__(line)
+#define ROW STEP(STEP_OF_(__LINE__))
 #define OPERAND(T, name, at) const TYPE_##T name = GET_##T(r[i->r[at]])
 #define RESULT(D, expr)                         \
     do {                                        \
         t->now = i;                             \
         r[i->r[0]] = PUT_##D((TYPE_##D)(expr)); \
-        NEXT;                                   \
+        return i + 1;                           \
     } while (0)
 #define OP1(text, D, A, expr) \
-    LABEL_(__LINE__) :        \
+    ROW                       \
     {                         \
         OPERAND(A, a, 1);     \
         RESULT(D, expr);      \
     }
 #define OP2(text, D, A, B, expr) \
-    LABEL_(__LINE__) :           \
+    ROW                          \
     {                            \
         OPERAND(A, a, 1);        \
         OPERAND(B, b, 2);        \
         RESULT(D, expr);         \
     }
 #define OP3(text, D, A, B, C, expr) \
-    LABEL_(__LINE__) :              \
+    ROW                             \
     {                               \
         OPERAND(A, a, 1);           \
         OPERAND(B, b, 2);           \
@@ -238,7 +294,7 @@ static void run_thread(void *arg, void *shared)
         RESULT(D, expr);            \
     }
 #define OP4(text, D, A, B, C, E, expr) \
-    LABEL_(__LINE__) :                 \
+    ROW                                \
     {                                  \
         OPERAND(A, a, 1);              \
         OPERAND(B, b, 2);              \
@@ -248,81 +304,76 @@ static void run_thread(void *arg, void *shared)
     }
 #define WHERE(space, type, n) address(t, PTX_##space, r[i->r[n]] + (uint64_t)(int64_t)i->at, sizeof(type) * n)
 #define LOAD(text, space, order, type, n)                                              \
-    LABEL_(__LINE__) :                                                                 \
+    ROW                                                                                \
     {                                                                                  \
         type v[n];                                                                     \
         t->now = i;                                                                    \
         load(t, PTX_##space, order, WHERE(space, type, n), v, sizeof v, sizeof(type)); \
         for (int k = 0; k < n; k++) r[i->r[k]] = (uint64_t)v[k];                       \
-        NEXT;                                                                          \
+        return i + 1;                                                                  \
     }
 #define STORE(text, space, order, type, n)                                              \
-    LABEL_(__LINE__) :                                                                  \
+    ROW                                                                                 \
     {                                                                                   \
         type v[n];                                                                      \
         t->now = i;                                                                     \
         for (int k = 0; k < n; k++) v[k] = (type)r[i->r[k]];                            \
         store(t, PTX_##space, order, WHERE(space, type, n), v, sizeof v, sizeof(type)); \
-        NEXT;                                                                           \
+        return i + 1;                                                                   \
+    }
+/* A red is relaxed. Here it comes after the thread's stores before it, which is more than it promises. */
+#define RED(text, space, type, builtin)                                                   \
+    ROW                                                                                   \
+    {                                                                                     \
+        t->now = i;                                                                       \
+        t->polled = 0;                                                                    \
+        rondo_sim_fence();                                                                \
+        (void)builtin((type *)WHERE(space, type, 1), (type)r[i->r[0]], __ATOMIC_RELAXED); \
+        return i + 1;                                                                     \
     }
 #define SPECIAL(text, name, ...)   \
-    LABEL_(__LINE__) : t->now = i; \
-    goto do_##name;
-/* clang-format off */
+    ROW                            \
+    {                              \
+        t->now = i;                \
+        return do_##name(t, i, r); \
+    }
 #include "ptx.def"
-    /* clang-format on */
 
-do_PACK:
-    r[i->r[0]] = r[i->r[2]] << 32 | (uint32_t)r[i->r[1]];
-    NEXT;
-do_UNPACK : {
-    const uint64_t v = r[i->r[2]];
-    r[i->r[0]] = (uint32_t)v;
-    r[i->r[1]] = v >> 32;
-    NEXT;
-}
-do_FENCE:
-    rondo_sim_fence();
-    NEXT;
-do_BARRIER:
-    t->polled = 0;
-    rondo_sim_barrier((uint32_t)r[i->r[0]], (uint32_t)r[i->r[1]]);
-    NEXT;
-do_WARP:
-    (void)warp(t, RONDO_SIM_SYNC, 0, 0, (uint32_t)r[i->r[0]]);
-    NEXT;
-do_ALL:
-    r[i->r[0]] = warp(t, RONDO_SIM_ALL, r[i->r[1]] != 0, 0, (uint32_t)r[i->r[2]]);
-    NEXT;
-do_ANY:
-    r[i->r[0]] = warp(t, RONDO_SIM_ANY, r[i->r[1]] != 0, 0, (uint32_t)r[i->r[2]]);
-    NEXT;
-do_SHUFFLE : {
-    int within;
-    const uint32_t from = source(rondo_lane(), (uint32_t)r[i->r[3]], (uint32_t)r[i->r[4]], &within);
-    r[i->r[0]] = (uint32_t)warp(t, RONDO_SIM_SHUFFLE, (uint32_t)r[i->r[2]], from, (uint32_t)r[i->r[5]]);
-    r[i->r[1]] = (uint64_t)within;
-    NEXT;
-}
-do_UNLESS:
-    i += (r[i->r[0]] != 0) != i->at;
-    NEXT;
-do_BRA_BACK:
-    give_way(t);
-do_BRA:
-    GO(i->to);
-do_BRA_BACK_IF:
-    if ((r[i->r[0]] != 0) != i->at) NEXT;
-    give_way(t);
-    GO(i->to);
-do_BRA_IF:
-    if ((r[i->r[0]] != 0) != i->at) NEXT;
-    GO(i->to);
-do_RET:
-    return;
+static step_fn *const step_of[] = {
+#define ENTRY(...) STEP_OF_(__LINE__),
+#define OP1 ENTRY
+#define OP2 ENTRY
+#define OP3 ENTRY
+#define OP4 ENTRY
+#define LOAD ENTRY
+#define STORE ENTRY
+#define RED ENTRY
+#define SPECIAL ENTRY
+#include "ptx.def"
+};
+
+static void run_thread(void *arg, void *shared)
+{
+    const struct ptx_run *run = arg;
+    const struct ptx_insn *i = run->program->insn;
+    const uint32_t block = run->first + rondo_block_index();
+    struct ptx_thread t = { .run = run, .shared = shared, .now = i };
+    uint64_t r[run->program->places];
+    if (rondo_block_tid() == 0 && block == 0) {
+        __atomic_fetch_add(&run->program->runs, 1, __ATOMIC_RELAXED);
+    }
+    memset(r, 0x5c, sizeof r);
+    r[PTX_TID_X] = rondo_block_tid();
+    r[PTX_NTID_X] = rondo_block_threads();
+    r[PTX_CTAID_X] = block;
+    r[PTX_NCTAID_X] = run->blocks;
+    memcpy(r + PTX_FIRST_CONSTANT, run->program->constant, run->program->nconstants * sizeof *r);
+    while (i != NULL) i = step_of[i->op](&t, i, r);
 }
 
 struct rondo_sim_grid ptx_grid(struct ptx_run *run, uint32_t blocks, uint32_t threads)
 {
+    rondo_sim_check_races(0); /* most plain accesses are not the machine's */
+    if (run->blocks == 0) run->blocks = blocks;
     return (struct rondo_sim_grid){ run_thread, run, blocks, threads, run->program->shared_bytes };
 }

@@ -178,7 +178,7 @@ static void schedule(struct sim_thread *t)
         rondo_sim_break("thread %u of block %u has used more than its stack of %d bytes", t->self.tid,
                         t->self.block, (int)STACK_BYTES);
     }
-    if (sim->rules->delayed) {
+    if (sim_is_late(sim)) {
         rondo_sim_memory_tick(sim);
     }
     if (sim->nready == 0) {
@@ -190,8 +190,13 @@ static void schedule(struct sim_thread *t)
         run_main(sim, &t->context, 1);
     }
     to = next_ready(sim);
+    sim->alone = 0;
     if (to != t) {
-        sim->result->switches++;
+        if (++sim->result->switches > sim->most) {
+            rondo_sim_break(
+                "no end after %llu switches between threads; one that still runs is thread %u of block %u",
+                (unsigned long long)sim->most, t->self.tid, t->self.block);
+        }
         rondo_sim_self = &to->self;
         switch_to(&t->context, &to->context, t->done);
         rondo_sim_self = &t->self;
@@ -249,7 +254,9 @@ int rondo_sim_breath(void)
     struct sim *sim = t->block->sim;
     uint64_t rounds = ++sim->idle / (sim->nready + 1u);
     rondo_sim_lines_close(t->block, t->warp);
-    if (sim->rules->patience != 0 && rounds > sim->rules->patience && !sim->leave) {
+    /* In a large run chance may have kept a store back for so long. */
+    if (sim->rules->patience != 0 && rounds > sim->rules->patience && !sim->leave &&
+        !rondo_sim_memory_settle(sim)) {
         sim->leave = 1;
         sim->result->end = RONDO_SIM_STUCK;
         snprintf(sim->result->why, sizeof(sim->result->why), "nothing moves; thread %u of block %u waits",
@@ -284,6 +291,7 @@ void rondo_sim_barrier(uint32_t barrier, uint32_t nthreads)
     rondo_sim_memory_share(t);
     b->nthreads = nthreads;
     b->version = t->floor > b->version ? t->floor : b->version;
+    rondo_sim_race_arrive(&b->clock, t);
     if (++b->arrived < nthreads) {
         t->next = b->waiting;
         b->waiting = t;
@@ -291,11 +299,14 @@ void rondo_sim_barrier(uint32_t barrier, uint32_t nthreads)
         return;
     }
     t->floor = b->version;
+    rondo_sim_race_meet(b->clock, t);
     for (struct sim_thread *w = b->waiting; w != NULL; w = next) {
         next = w->next;
         w->floor = b->version;
+        rondo_sim_race_meet(b->clock, w);
         make_ready(sim, w);
     }
+    rondo_sim_race_met(&b->clock);
     memset(b, 0, sizeof(*b));
     sim->idle = 0;
     rondo_sim_yield();
@@ -310,12 +321,14 @@ static void finish_warp(struct sim_thread *t, struct sim_thread *lane)
         any |= w->value[i] != 0;
     }
     for (int i = 0; i < RONDO_WARP; i++) {
+        rondo_sim_race_meet(w->clock, &lane[i]);
         lane[i].result = w->vote == RONDO_SIM_ALL   ? all
                          : w->vote == RONDO_SIM_ANY ? any
                                                     : w->value[w->source[i] % RONDO_WARP];
     }
+    rondo_sim_race_met(&w->clock);
     w->arrived = 0;
-    w->generation++;
+    w->syncs += w->vote == RONDO_SIM_SYNC;
 }
 
 uint64_t rondo_sim_warp(enum rondo_sim_vote vote, uint64_t value, uint32_t source)
@@ -331,6 +344,9 @@ uint64_t rondo_sim_warp(enum rondo_sim_vote vote, uint64_t value, uint32_t sourc
     w->value[me] = value;
     w->source[me] = source;
     w->arrived |= 1u << me;
+    if (vote == RONDO_SIM_SYNC) {
+        rondo_sim_race_arrive(&w->clock, t);
+    }
     if (w->arrived != UINT32_MAX) {
         schedule(t);
         return t->result;
@@ -380,6 +396,7 @@ static int make_blocks(struct sim *sim, const struct rondo_sim_grid *grids, int 
             b->sim = sim;
             b->grid = &grids[g];
             b->index = i;
+            b->number = g;
             b->warp = calloc(grids[g].threads / RONDO_WARP, sizeof(*b->warp));
             b->shared = aligned_alloc(SIM_LINE, rondo_round_up(grids[g].shared_bytes + 1, SIM_LINE));
             if (b->warp == NULL || b->shared == NULL) {
@@ -421,12 +438,13 @@ static int sim_begin(struct sim *sim, const struct rondo_sim_grid *grids, int ng
     sim->thread = calloc(sim->nthreads, sizeof(*sim->thread));
     sim->ready = calloc(sim->nthreads, sizeof(struct sim_thread *));
     return sim->block != NULL && sim->thread != NULL && sim->ready != NULL && context_make_main(&sim->main) &&
-           make_blocks(sim, grids, ngrids) && rondo_sim_memory_begin(sim);
+           make_blocks(sim, grids, ngrids) && rondo_sim_memory_begin(sim) && rondo_sim_race_begin(sim);
 }
 
 static void sim_end(struct sim *sim)
 {
     rondo_sim_memory_end(sim);
+    rondo_sim_race_end(sim);
     for (uint32_t i = 0; sim->block != NULL && i < sim->nblocks; i++) {
         free(sim->block[i].warp);
         free(sim->block[i].shared);
@@ -471,6 +489,7 @@ void rondo_sim_run(const struct rondo_sim_rules *rules, const struct rondo_sim_g
 {
     struct sim sim = { .rules = rules, .result = result, .random = rules->seed * 0x9e3779b97f4a7c15ull | 1 };
     memset(result, 0, sizeof(*result));
+    sim.most = rules->most != 0 ? rules->most : rules->open ? UINT64_MAX : RONDO_SIM_MOST;
     if (!sim_begin(&sim, grids, ngrids)) {
         result->end = RONDO_SIM_BROKEN;
         snprintf(result->why, sizeof(result->why),

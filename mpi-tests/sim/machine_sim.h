@@ -10,11 +10,13 @@
  * and drains in any order until a fence or release (stores to one address keep theirs). Loads that nothing
  * orders may return older values.
  *
- * With `whole_lines`, lines of 128 bytes that the lanes of a warp access between two warp operations are one
- * access, as over NVLink; without it they are 16 separate words.
+ * With `whole_lines`, the lanes' first pairs after a warp sync are one access for each line of 128 bytes, as
+ * over NVLink; without it, and for a lane's later pairs, they are separate words.
  *
- * Runs in different OS threads can communicate if none is `delayed`; the fake CUDA driver runs each stream in
- * one.
+ * Accesses that race end a run as BROKEN, with the places of both (sim/machine_sim_race.c).
+ *
+ * Runs in different OS threads can communicate if none is `delayed` (they may be `late`); the fake CUDA
+ * driver runs each stream in one.
  */
 #ifndef RONDO_SIM_MACHINE_SIM_H
 #define RONDO_SIM_MACHINE_SIM_H
@@ -37,8 +39,16 @@ struct rondo_sim_grid {
 struct rondo_sim_rules {
     uint64_t seed; /* 0: fibers switch where they wait, in turn */
     int delayed;   /* needs a seed */
+    int late;      /* the same for stores alone: no load returns an old value */
     int whole_lines;
+    int open; /* runs in other OS threads take part: no race check, which does not know what these order */
     uint32_t patience; /* the run is stuck after this many idle breaths of all fibers; 0: never */
+    uint64_t most;     /* switches between fibers before it is broken; 0: RONDO_SIM_MOST, but never if open */
+};
+
+enum {
+    RONDO_SIM_MOST = 1 << 26,
+    RONDO_SIM_ALONE = 1 << 26 /* plain accesses of a thread without a switch, after which a run is broken */
 };
 
 enum rondo_sim_end {
@@ -49,12 +59,15 @@ enum rondo_sim_end {
 };
 struct rondo_sim_result {
     enum rondo_sim_end end;
-    char why[200];     /* unless ENDED: a sentence */
+    char why[600];     /* unless ENDED: a sentence */
     uint64_t switches; /* between fibers */
     uint64_t delayed;  /* loads that returned an old value */
     uint64_t plain16;  /* rondo_load_data16 and rondo_store_data16 */
+    uint64_t fences;   /* and releases */
 };
 
+/** Look for races in later runs (1, as at first) or not (0). */
+void rondo_sim_check_races(int on);
 /** Run all grids in this OS thread until they end. */
 void rondo_sim_run(const struct rondo_sim_rules *rules, const struct rondo_sim_grid *grids, int ngrids,
                    struct rondo_sim_result *result);
@@ -80,12 +93,14 @@ enum rondo_sim_vote { RONDO_SIM_SYNC, RONDO_SIM_ALL, RONDO_SIM_ANY, RONDO_SIM_SH
 void rondo_sim_barrier(uint32_t barrier, uint32_t nthreads);
 uint64_t rondo_sim_warp(enum rondo_sim_vote vote, uint64_t value, uint32_t lane);
 int rondo_sim_breath(void); /* @return 0: leave */
+int rondo_sim_aborted(const uint32_t *abort);
 void rondo_sim_fence(void);
 uint64_t rondo_sim_load(const void *p, uint32_t bytes, int acquire);
 void rondo_sim_store(void *p, uint64_t v, uint32_t bytes, int release);
 void rondo_sim_load_pair(const void *p, uint64_t pair[2]);
 void rondo_sim_store_pair(void *p, const uint64_t pair[2]);
 void rondo_sim_load_plain(const void *p, void *to, uint32_t bytes);
+void rondo_sim_load_part16(const void *p, void *to, uint32_t first, uint32_t end); /* uses these bytes only */
 void rondo_sim_store_plain(void *p, const void *from, uint32_t bytes);
 
 RONDO_FN void rondo_team_sync(const struct rondo_team *team)
@@ -108,6 +123,9 @@ RONDO_FN void rondo_store_relaxed(rondo_word *p, uint64_t v) { rondo_sim_store(p
 RONDO_FN uint32_t rondo_load_relaxed32(const uint32_t *p) { return (uint32_t)rondo_sim_load(p, 4, 0); }
 RONDO_FN void rondo_store_relaxed32(uint32_t *p, uint32_t v) { rondo_sim_store(p, v, 4, 0); }
 
+RONDO_FN uint32_t rondo_load_shared32(const uint32_t *p) { return (uint32_t)rondo_sim_load(p, 4, 0); }
+RONDO_FN void rondo_store_shared32(uint32_t *p, uint32_t v) { rondo_sim_store(p, v, 4, 0); }
+
 RONDO_FN void rondo_load_pair(const rondo_word *p, uint64_t *lo, uint64_t *hi)
 {
     uint64_t pair[2];
@@ -128,18 +146,19 @@ RONDO_FN void rondo_store_word(rondo_word *p, uint64_t v) { rondo_sim_store(p, v
 struct rondo_data16 {
     uint64_t lo, hi;
 };
-RONDO_FN struct rondo_data16 rondo_load_data16(const void *p)
+RONDO_FN struct rondo_data16 rondo_load_part16(const void *p, uint32_t first, uint32_t end)
 {
     struct rondo_data16 v;
-    rondo_sim_load_plain(p, &v, 16);
+    rondo_sim_load_part16(p, &v, first, end);
     return v;
 }
+RONDO_FN struct rondo_data16 rondo_load_data16(const void *p) { return rondo_load_part16(p, 0, 16); }
 RONDO_FN void rondo_store_data16(void *p, struct rondo_data16 v) { rondo_sim_store_plain(p, &v, 16); }
 
 RONDO_FN int rondo_breath(const struct rondo_gpu_words *words, uint32_t *spins)
 {
     ++*spins;
-    return rondo_sim_breath() && __atomic_load_n(&words->abort, __ATOMIC_RELAXED) == 0;
+    return rondo_sim_breath() && !rondo_sim_aborted(&words->abort);
 }
 
 #endif

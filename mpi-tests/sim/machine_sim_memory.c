@@ -60,6 +60,12 @@ static void overlay(uint8_t *to, uintptr_t addr, uint32_t bytes, uintptr_t at, c
     }
 }
 
+/* After how many stores of the run this word, or another one of the same number, was last stored. */
+static uint64_t *lately(const struct sim *sim, uintptr_t addr)
+{
+    return &sim->lately[(addr / 8 * 0x9e3779b97f4a7c15ull >> 40) % SIM_LATELY];
+}
+
 static void done(struct sim *sim, const struct sim_block *writer, uintptr_t addr, const void *from,
                  uint32_t bytes)
 {
@@ -70,6 +76,9 @@ static void done(struct sim *sim, const struct sim_block *writer, uintptr_t addr
         past->bytes = bytes;
         past->writer = writer;
         copy_in(past->old, addr, bytes);
+        for (uintptr_t word = addr / 8 * 8; word < addr + bytes; word += 8) {
+            *lately(sim, word) = sim->version;
+        }
     }
     copy_out(addr, from, bytes);
 }
@@ -139,7 +148,7 @@ static void push(struct sim *sim, struct sim_block *block, struct sim_buffer *bu
 static void store(struct sim_thread *t, uintptr_t addr, const void *from, uint32_t bytes)
 {
     struct sim *sim = t->block->sim;
-    if (!sim->rules->delayed) {
+    if (!sim_is_late(sim)) {
         done(sim, t->block, addr, from, bytes);
         return;
     }
@@ -152,7 +161,7 @@ static void store(struct sim_thread *t, uintptr_t addr, const void *from, uint32
 void rondo_sim_memory_share(struct sim_thread *t)
 {
     struct sim *sim = t->block->sim;
-    if (!sim->rules->delayed) {
+    if (!sim_is_late(sim)) {
         return;
     }
     for (int i = 0; i < t->buffer.n; i++) {
@@ -165,9 +174,38 @@ void rondo_sim_memory_share(struct sim_thread *t)
 void rondo_sim_memory_publish(struct sim_thread *t)
 {
     struct sim *sim = t->block->sim;
-    if (sim->rules->delayed) {
+    if (sim_is_late(sim)) {
         rondo_sim_memory_share(t);
         drain_all(sim, t->block, &t->block->buffer);
+    }
+}
+
+/* All lanes of a warp see what any has stored to these bytes. */
+static void see_lines(struct sim_thread *t, uintptr_t addr, uint32_t bytes)
+{
+    for (int i = 0; i < t->warp->nopen; i++) {
+        if (overlap(t->warp->open[i].addr, SIM_LINE, addr, bytes)) {
+            rondo_sim_lines_close(t->block, t->warp);
+        }
+    }
+}
+
+static void drain_range(struct sim_thread *t, struct sim_buffer *buffer, uintptr_t addr, uint32_t bytes)
+{
+    struct sim_block *block = t->block;
+    for (int i; (i = first_of(buffer, buffer->n, addr, bytes)) < buffer->n;) {
+        const struct sim_entry e = take(buffer, i);
+        done(block->sim, block, e.addr, e.data, e.bytes);
+    }
+}
+
+void rondo_sim_memory_plain(struct sim_thread *t, uintptr_t addr, uint32_t bytes)
+{
+    const struct sim_block *block = t->block;
+    see_lines(t, addr, bytes);
+    if (sim_is_late(block->sim) && addr - (uintptr_t)block->shared >= block->grid->shared_bytes) {
+        drain_range(t, &t->block->buffer, addr, bytes);
+        drain_range(t, &t->buffer, addr, bytes);
     }
 }
 
@@ -178,6 +216,14 @@ void rondo_sim_memory_tick(struct sim *sim)
     if (buffer->n > 0 && sim_chance(sim, 2)) {
         drain_one(sim, t->block, buffer);
     }
+}
+
+int rondo_sim_memory_settle(struct sim *sim)
+{
+    for (uint32_t i = 0; i < sim->nthreads; i++) {
+        rondo_sim_memory_publish(&sim->thread[i]);
+    }
+    return sim->idle == 0; /* a store has been done */
 }
 
 /* ---- loads that may return old values ---- */
@@ -209,7 +255,7 @@ static uint64_t load_past(struct sim_thread *t, uintptr_t addr, uint32_t bytes, 
     if (oldest + SIM_LOOK_BACK < version) {
         oldest = version - SIM_LOOK_BACK;
     }
-    if (oldest >= version || !sim_chance(sim, 2)) {
+    if (oldest >= version || !sim->rules->delayed || !sim_chance(sim, 2)) {
         return version;
     }
     oldest += sim_random(sim) % (version - oldest);
@@ -231,7 +277,12 @@ static uint64_t load_past(struct sim_thread *t, uintptr_t addr, uint32_t bytes, 
 /* The last store to these bytes, which an ordered load of them must see. */
 static uint64_t last_store(const struct sim *sim, uintptr_t addr, uint32_t bytes)
 {
-    for (uint64_t v = sim->version; v > 0 && v + SIM_HISTORY > sim->version; v--) {
+    uint64_t newest = 0;
+    for (uintptr_t word = addr / 8 * 8; sim->rules->delayed && word < addr + bytes; word += 8) {
+        const uint64_t v = *lately(sim, word);
+        newest = v > newest ? v : newest;
+    }
+    for (uint64_t v = newest; v > 0 && v + SIM_HISTORY > sim->version; v--) {
         const struct sim_past *past = &sim->past[(v - 1) % SIM_HISTORY];
         if (overlap(past->addr, past->bytes, addr, bytes)) {
             return v;
@@ -254,7 +305,7 @@ static uint64_t load_since(struct sim_thread *t, uintptr_t addr, uint32_t bytes,
     struct sim *sim = t->block->sim;
     uintptr_t line = addr / SIM_LINE * SIM_LINE;
     uint64_t version, stored;
-    if (!sim->rules->delayed) {
+    if (!sim_is_late(sim)) {
         copy_in(to, addr, bytes);
         return 0;
     }
@@ -283,7 +334,7 @@ static void close_line(struct sim_block *block, const struct sim_open_line *line
 {
     struct sim *sim = block->sim;
     const uint32_t whole = (1u << SIM_LINE / 8) - 1;
-    if (line->words == whole && !sim->rules->delayed) {
+    if (line->words == whole && !sim_is_late(sim)) {
         done(sim, block, line->addr, line->word, SIM_LINE);
     } else if (line->words == whole) {
         push(sim, block, &block->buffer, line->addr, line->word, SIM_LINE);
@@ -292,7 +343,7 @@ static void close_line(struct sim_block *block, const struct sim_open_line *line
             if (!(line->words >> i & 1)) {
                 continue;
             }
-            if (sim->rules->delayed) {
+            if (sim_is_late(sim)) {
                 push(sim, block, &block->buffer, line->addr + 8 * i, &line->word[i], 8);
             } else {
                 done(sim, block, line->addr + 8 * i, &line->word[i], 8);
@@ -366,11 +417,11 @@ static void load_from_line(struct sim_thread *t, uintptr_t addr, uint64_t pair[2
     const struct sim_warp *w = t->warp;
     struct sim_snap *snap = &t->warp->snap[line / SIM_LINE % SIM_OPEN];
     const uint32_t bit = 1u << t->self.tid % RONDO_WARP;
-    const int again = snap->addr != line || snap->generation != w->generation || (snap->taken & bit);
+    const int again = snap->addr != line || snap->generation != w->syncs || (snap->taken & bit);
     if (again) {
         snap->version = load_since(t, line, SIM_LINE, snap->word, newest_of_warp(t, line), 0);
         snap->addr = line;
-        snap->generation = w->generation;
+        snap->generation = w->syncs;
         snap->taken = 0;
     } else if (t->block->sim->rules->delayed) {
         remember(t, line, snap->version);
@@ -391,21 +442,24 @@ static void perhaps_another(const struct sim_thread *t)
     }
 }
 
-/* All lanes of a warp see what any has stored to these bytes. */
-static void see_lines(struct sim_thread *t, uintptr_t addr, uint32_t bytes)
+/* Is this the lane's first pair since its warp has synchronised? Later, lanes may be apart. */
+static int is_together(struct sim_thread *t)
 {
-    for (int i = 0; i < t->warp->nopen; i++) {
-        if (overlap(t->warp->open[i].addr, SIM_LINE, addr, bytes)) {
-            rondo_sim_lines_close(t->block, t->warp);
-        }
-    }
+    const uint64_t syncs = t->warp->syncs + 1;
+    const int first = t->paired != syncs;
+    t->paired = syncs;
+    return first && t->block->sim->rules->whole_lines;
 }
+
+/* The code that called a function of this file. */
+#define CALLER __builtin_return_address(0)
 
 uint64_t rondo_sim_load(const void *p, uint32_t bytes, int acquire)
 {
     struct sim_thread *t = sim_self();
     uint64_t v = 0;
     perhaps_another(t);
+    rondo_sim_race_strong(t, (uintptr_t)p, bytes, SIM_READS, acquire, CALLER);
     see_lines(t, (uintptr_t)p, bytes);
     load(t, (uintptr_t)p, bytes, &v, acquire);
     return v;
@@ -415,18 +469,29 @@ void rondo_sim_store(void *p, uint64_t v, uint32_t bytes, int release)
 {
     struct sim_thread *t = sim_self();
     perhaps_another(t);
+    rondo_sim_race_strong(t, (uintptr_t)p, bytes, SIM_WRITES, release, CALLER);
     see_lines(t, (uintptr_t)p, bytes);
     if (release) {
-        rondo_sim_fence();
+        t->block->sim->result->fences++;
+        rondo_sim_lines_close(t->block, t->warp);
+        rondo_sim_memory_publish(t);
         done(t->block->sim, t->block, (uintptr_t)p, &v, bytes);
     } else {
         store(t, (uintptr_t)p, &v, bytes);
     }
 }
 
+int rondo_sim_aborted(const uint32_t *abort)
+{
+    rondo_sim_race_strong(sim_self(), (uintptr_t)abort, sizeof(*abort), SIM_READS, 0, CALLER);
+    return __atomic_load_n(abort, __ATOMIC_RELAXED) != 0;
+}
+
 void rondo_sim_fence(void)
 {
     struct sim_thread *t = sim_self();
+    t->block->sim->result->fences++;
+    rondo_sim_race_fence(t);
     rondo_sim_lines_close(t->block, t->warp);
     rondo_sim_memory_publish(t);
     t->floor = t->loaded > t->floor ? t->loaded : t->floor;
@@ -444,8 +509,9 @@ void rondo_sim_load_pair(const void *p, uint64_t pair[2])
     struct sim_thread *t = sim_self();
     perhaps_another(t);
     check_aligned(p);
+    rondo_sim_race_pair(t, (uintptr_t)p, SIM_READS, CALLER);
     see_lines(t, (uintptr_t)p, 16);
-    if (t->block->sim->rules->whole_lines) {
+    if (is_together(t)) {
         load_from_line(t, (uintptr_t)p, pair);
         return;
     }
@@ -461,7 +527,8 @@ void rondo_sim_store_pair(void *p, const uint64_t pair[2])
     int first;
     perhaps_another(t);
     check_aligned(p);
-    if (sim->rules->whole_lines) {
+    rondo_sim_race_pair(t, (uintptr_t)p, SIM_WRITES, CALLER);
+    if (is_together(t)) {
         for (int i = 0; i < t->buffer.n; i++) {
             if (overlap(t->buffer.entry[i].addr, t->buffer.entry[i].bytes, (uintptr_t)p, 16)) {
                 rondo_sim_memory_share(t); /* so that our older store to these bytes stays the older one */
@@ -470,6 +537,7 @@ void rondo_sim_store_pair(void *p, const uint64_t pair[2])
         store_to_line(t, (uintptr_t)p, pair);
         return;
     }
+    see_lines(t, (uintptr_t)p, 16);
     first = sim->rules->seed != 0 && sim_chance(sim, 2);
     store(t, (uintptr_t)p + 8 * (uintptr_t)first, &pair[first], 8);
     perhaps_another(t);
@@ -479,16 +547,26 @@ void rondo_sim_store_pair(void *p, const uint64_t pair[2])
 void rondo_sim_load_plain(const void *p, void *to, uint32_t bytes)
 {
     struct sim_thread *t = sim_self();
-    t->block->sim->result->plain16 += bytes == 16;
+    rondo_sim_race_access(t, (uintptr_t)p, bytes, SIM_READS, CALLER);
     see_lines(t, (uintptr_t)p, bytes);
     load(t, (uintptr_t)p, bytes, to, 0);
+}
+
+void rondo_sim_load_part16(const void *p, void *to, uint32_t first, uint32_t end)
+{
+    struct sim_thread *t = sim_self();
+    t->block->sim->result->plain16++;
+    rondo_sim_race_access(t, (uintptr_t)p + first, end - first, SIM_READS, CALLER);
+    see_lines(t, (uintptr_t)p, 16);
+    load(t, (uintptr_t)p, 16, to, 0);
 }
 
 void rondo_sim_store_plain(void *p, const void *from, uint32_t bytes)
 {
     struct sim_thread *t = sim_self();
     t->block->sim->result->plain16 += bytes == 16;
-    if (bytes == 16 && t->block->sim->rules->delayed) {
+    rondo_sim_race_access(t, (uintptr_t)p, bytes, SIM_WRITES, CALLER);
+    if (bytes == 16 && sim_is_late(t->block->sim)) {
         store(t, (uintptr_t)p, from, 8);
         store(t, (uintptr_t)p + 8, (const uint8_t *)from + 8, 8);
     } else {
@@ -499,13 +577,14 @@ void rondo_sim_store_plain(void *p, const void *from, uint32_t bytes)
 int rondo_sim_memory_begin(struct sim *sim)
 {
     struct sim_entry *e;
-    if (!sim->rules->delayed) {
+    if (!sim_is_late(sim)) {
         return 1;
     }
     sim->past = calloc(SIM_HISTORY, sizeof(*sim->past));
     sim->entries = e = calloc((size_t)sim->nthreads * SIM_BUFFER + (size_t)sim->nblocks * SIM_BLOCK,
                               sizeof(*e));
-    if (sim->past == NULL || e == NULL) {
+    sim->lately = calloc(SIM_LATELY, sizeof(*sim->lately));
+    if (sim->past == NULL || e == NULL || sim->lately == NULL) {
         return 0;
     }
     for (uint32_t i = 0; i < sim->nthreads; i++, e += SIM_BUFFER) {
@@ -520,5 +599,6 @@ int rondo_sim_memory_begin(struct sim *sim)
 void rondo_sim_memory_end(struct sim *sim)
 {
     free(sim->past);
+    free(sim->lately);
     free(sim->entries);
 }

@@ -235,7 +235,7 @@ static void end(struct machine *m, rondo_status status)
     m->out.named = -1;
     if (status != RONDO_SUCCESS) {
         sscanf(rondo_error_text(), "member rank %d", &m->out.named);
-        rondo_rounds_give_up(&m->rounds, rondo_error_text());
+        rondo_rounds_give_up(&m->rounds, status, rondo_error_text());
     }
 }
 

@@ -93,8 +93,8 @@ static void compare_status(rondo_status status)
                most[0] == (int)status ? -most[1] : most[0]);
 }
 
-/* With RONDO_SHM_MODE=socket, the first communicator that reaches the memory of rondo_mem_alloc starts a thread
- * with three descriptors, which lives as long as the process. That may happen in any round, once. */
+/* With RONDO_SHM_MODE=socket, the first communicator that reaches the memory of rondo_mem_alloc starts a
+ * thread with three descriptors, which lives as long as the process. That may happen in any round, once. */
 static int heap_is_served(const struct holdings *before, const struct holdings *now)
 {
     const char *mode = getenv("RONDO_SHM_MODE");

@@ -1,10 +1,10 @@
 /*
  * mpi_storm: random calls on random communicators, each result checked exactly, while ranks die or stop.
  *
- * All ranks draw the same steps from one seed, so they agree without talking which communicators there are and
- * who is in them. A rank skips what concerns only others. The parts: storm.c (options, the sequence of steps),
- * storm_comms.c (communicators come and go), storm_calls.c (calls on them), storm_fault.c (deaths, what the
- * survivors must be told, going on without the dead).
+ * All ranks draw the same steps from one seed, so they agree without talking which communicators there are
+ * and who is in them. A rank skips what concerns only others. The parts: storm.c (options, the sequence of
+ * steps), storm_comms.c (communicators come and go), storm_calls.c (calls on them), storm_fault.c (deaths,
+ * what the survivors must be told, going on without the dead).
  *
  * A step returns the status of the first call that failed, after storm_failed() has judged it.
  */

@@ -314,7 +314,8 @@ rondo_status storm_misuse(void)
     return RONDO_SUCCESS;
 }
 
-/* Memory of the library's: zeroed, and the whole of it can be used; or there is too little, and it says so. */
+/* Memory of the library's: zeroed, and the whole of it can be used; or there is too little, and it says
+ * so. */
 rondo_status storm_memory(void)
 {
     uint64_t hash = test_hash(storm.key, 1, (uint64_t)test.rank);

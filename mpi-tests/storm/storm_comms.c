@@ -1,4 +1,5 @@
-/* Communicators come and go: from MPI, by split and shrink, with and without blocking; destroyed and aborted. */
+/* Communicators come and go: from MPI, by split and shrink, with and without blocking; destroyed and
+ * aborted. */
 #include "storm.h"
 
 #include <stdlib.h>

@@ -169,9 +169,9 @@ static const struct storm_slot *named_slot(const char *text)
 }
 
 /*
- * A failed group gives all of its communicators the sentence of the first one, which says whose rank it names.
- * A creation that fails names ranks of the new communicator, or the parent and its ranks. A creation over MPI
- * may miss others, too: who has failed before does not come; and MPI itself may fail first.
+ * A failed group gives all of its communicators the sentence of the first one, which says whose rank it
+ * names. A creation that fails names ranks of the new communicator, or the parent and its ranks. A creation
+ * over MPI may miss others, too: who has failed before does not come; and MPI itself may fail first.
  */
 static void judge_death(const struct storm_slot *s, int over_mpi, rondo_status status, const char *text)
 {

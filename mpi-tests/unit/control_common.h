@@ -13,14 +13,20 @@
 #include "net/control/control.h"
 #include "../holdings.h"
 
-static const int64_t DEADLINE_NS = 60000000000; /* of any wait: a test that reaches it has failed */
+/* The longest wait of a test. Ranks are threads and processes, where a failed assert of cmocka would not end
+ * the test, so a wait that reaches the limit ends the process. */
+static const int64_t DEADLINE_NS = 60000000000;
 
-#define WAIT_FOR(condition)                             \
-    do {                                                \
-        int64_t end_ = rondo_now_ns() + DEADLINE_NS;    \
-        while (!(condition) && rondo_now_ns() < end_) { \
-            pause_1ms();                                \
-        }                                               \
+#define WAIT_FOR(condition)                                                                        \
+    do {                                                                                           \
+        int64_t end_ = rondo_now_ns() + DEADLINE_NS;                                               \
+        while (!(condition)) {                                                                     \
+            if (rondo_now_ns() > end_) {                                                           \
+                fprintf(stderr, "%s:%d: waited in vain for " #condition "\n", __FILE__, __LINE__); \
+                abort();                                                                           \
+            }                                                                                      \
+            pause_1ms();                                                                           \
+        }                                                                                          \
     } while (0)
 
 static inline void pause_1ms(void)

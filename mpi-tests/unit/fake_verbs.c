@@ -318,6 +318,21 @@ int fake_verbs_objects(void)
     return fake.live[FAKE_PD] + fake.live[FAKE_MR] + fake.live[FAKE_CQ] + fake.live[FAKE_QP];
 }
 
+int fake_verbs_live(enum fake_verb kind)
+{
+    FAKE_ALONE();
+    return fake.live[kind];
+}
+
+int fake_verbs_take_writes(struct fake_write out[FAKE_WRITES])
+{
+    FAKE_ALONE();
+    int n = fake.writes < FAKE_WRITES ? fake.writes : FAKE_WRITES;
+    memcpy(out, fake.write, (size_t)n * sizeof *out);
+    fake.writes = 0;
+    return n;
+}
+
 void fake_verbs_reset(void)
 {
     static const uint8_t ipv4[16] = { [10] = 0xff, [11] = 0xff, 10, 0, 0, 5 };

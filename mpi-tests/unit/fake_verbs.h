@@ -46,6 +46,7 @@ struct fake_write {
     enum ibv_wr_opcode opcode;
     uint64_t to;
     size_t bytes;
+    uint32_t imm; /* immediate data, in host byte order */
 };
 
 struct fake_verbs {
@@ -89,6 +90,10 @@ extern const struct rondo_verbs_lib fake_verbs_lib;
 void fake_verbs_reset(void);
 /** @return the number of live objects, without the open NICs. */
 int fake_verbs_objects(void);
+/** Of one kind of objects. Ranks that are threads may call it, and the next one. */
+int fake_verbs_live(enum fake_verb kind);
+/** Take the record of the first writes, and begin a new one. @return their number, at most FAKE_WRITES. */
+int fake_verbs_take_writes(struct fake_write out[FAKE_WRITES]);
 /** Post an event of this context's NIC; element as the type needs. */
 void fake_verbs_event(struct ibv_async_event event);
 /** Write into memory by its rkey as the network does. @return 0, or -1 if the NIC refuses. */

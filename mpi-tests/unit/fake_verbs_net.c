@@ -1,6 +1,7 @@
 /* The network of fake_verbs.h: moves what queue pairs post, and completes it. */
 #include "fake_verbs_impl.h"
 
+#include <arpa/inet.h>
 #include <string.h>
 
 /* ---- completions ---- */
@@ -129,7 +130,7 @@ static enum ibv_wc_status write_deliver(const struct fake_qp *from, struct fake_
 {
     if (fake.writes < FAKE_WRITES) {
         fake.write[fake.writes] = (struct fake_write){ from->ibv.qp_num, wr->opcode, wr->wr.rdma.remote_addr,
-                                                       bytes };
+                                                       bytes, ntohl(wr->imm_data) };
     }
     fake.writes++;
     fake.last_write = *wr;

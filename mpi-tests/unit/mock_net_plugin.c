@@ -60,9 +60,12 @@ static int begin(log_fn log)
     return 0;
 }
 
+static profile_fn tells;
+
 __attribute__((unused)) static int profiled(profile_fn profile)
 {
     void *event = &profile;
+    tells = profile;
     return profile != NULL && profile(&event, 0, NULL, 0, NULL) == 0 && event == NULL;
 }
 
@@ -184,6 +187,7 @@ struct request {
     void *data[PARTS];
     size_t size[PARTS];
     int tag[PARTS], arrived[PARTS], got[PARTS];
+    void *event; /* of the first part */
 };
 
 static struct end *end_new(struct channel *channel, int is_send)
@@ -459,23 +463,30 @@ static int receive_begin(void *comm, int n, void **data, const size_t *sizes, co
 }
 
 #if VERSION >= 10
-static int net_isend(void *comm, void *data, size_t size, int tag, void *region, void *event, void **out)
+/* Whoever watches the message learns of it. */
+static int watched(int code, void *parent, void **out)
 {
-    if (event != NULL) {
-        bad("phandle");
+    struct request *request = code == 0 ? *out : NULL;
+    if (request != NULL && parent != NULL) {
+        (void)tells(&request->event, 0, parent, MOCK_KIND, &request->n);
     }
-    return send_begin(comm, data, size, tag, region, out);
+    return code;
 }
 
-static int net_irecv(void *comm, int n, void **data, size_t *sizes, int *tags, void **regions, void **events,
+static int net_isend(void *comm, void *data, size_t size, int tag, void *region, void *parent, void **out)
+{
+    return watched(send_begin(comm, data, size, tag, region, out), parent, out);
+}
+
+static int net_irecv(void *comm, int n, void **data, size_t *sizes, int *tags, void **regions, void **parents,
                      void **out)
 {
-    for (int i = 0; i < n; i++) {
-        if (events == NULL || events[i] != NULL) {
+    for (int i = 1; i < n; i++) {
+        if (parents[i] != parents[0]) {
             bad("phandles");
         }
     }
-    return receive_begin(comm, n, data, sizes, tags, regions, out);
+    return watched(receive_begin(comm, n, data, sizes, tags, regions, out), parents[0], out);
 }
 #elif VERSION == 9
 #define net_isend send_begin
@@ -533,6 +544,9 @@ static int net_test(struct request *request, int *done, int *sizes)
         sizes[i] = request->arrived[i];
     }
     *done = 1;
+    if (request->event != NULL) {
+        (void)tells(&request->event, 1, NULL, 0, NULL);
+    }
     request_free(request);
     return 0;
 }

@@ -16,6 +16,7 @@ struct mock_net {
     int traffic_class;
     char text[64]; /* the first violation */
 };
+enum { MOCK_KIND = 9 << 16 | 1 /* of its profiler events; their data is the number of a receive's parts */ };
 #ifdef VERSION
 
 typedef void (*log_fn)(int level, unsigned long flags, const char *file, int line, const char *fmt, ...);

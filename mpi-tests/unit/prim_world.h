@@ -11,12 +11,13 @@
 #include <cmocka.h>
 
 #include "base/half.h"
+#include "coll/doubling.h"
 #include "coll/step.h"
 #include "kern/proto.h"
 #include "kern/reduce.h"
 #include "sim_kernels.h"
 
-enum { WORLD_RANKS = 7, WORLD_LINKS = 64, WORLD_GUARD = 64 };
+enum { WORLD_RANKS = 8, WORLD_LINKS = 64, WORLD_WIRES = 32, WORLD_GUARD = 64 };
 
 /* An edge: both ends of a connection. */
 struct world_link {
@@ -26,6 +27,13 @@ struct world_link {
     struct rondo_conn sender, receiver;
 };
 
+/* The connections of some ports, as kernels read them. */
+struct world_wires {
+    const struct rondo_ports *ports;
+    uint32_t wired;
+    struct rondo_conn conn[2 * RONDO_NUM_PORTS];
+};
+
 struct world_rank {
     struct rondo_ports ports;
     struct rondo_gpu_words words;
@@ -33,11 +41,12 @@ struct world_rank {
 };
 
 struct world {
-    int n, nlinks;
+    int n, nlinks, nwires;
     uint64_t step;
     uint32_t slot_bytes;
     struct world_rank rank[WORLD_RANKS];
     struct world_link link[WORLD_LINKS];
+    struct world_wires wires[WORLD_WIRES];
 };
 
 static inline uint64_t world_random(uint64_t *state)
@@ -119,9 +128,36 @@ static inline void world_link_ports(struct world *w, int from, int from_port, in
     w->rank[to].ports.recv[to_port] = &l->receiver;
 }
 
-/* Both ends of every connection have the same step, and everything sent was received. */
-static inline void world_assert_even(const struct world *w)
+/* Give a work the connections of these ports, to which no more will be added. */
+static inline void world_wire(struct world *w, const struct rondo_ports *ports, struct rondo_work *work)
 {
+    struct world_wires *wires = w->wires;
+    while (wires < w->wires + w->nwires && wires->ports != ports) wires++;
+    if (wires == w->wires + w->nwires) {
+        assert_in_range(++w->nwires, 1, WORLD_WIRES);
+        wires->ports = ports;
+        wires->wired = rondo_launch_conns(ports, wires->conn);
+    }
+    work->conns = wires->conn;
+    work->wired = wires->wired;
+}
+/* What kernels have changed in the connections goes back to the links. */
+static inline void world_unwire(struct world *w)
+{
+    for (const struct world_wires *wires = w->wires; wires < w->wires + w->nwires; wires++) {
+        const struct rondo_conn *conn = wires->conn;
+        for (int i = 0; i < 2 * RONDO_NUM_PORTS; i++) {
+            if ((wires->wired >> i & 1) == 0) continue;
+            *(i < RONDO_NUM_PORTS ? wires->ports->recv[i]
+                                  : wires->ports->send[i - RONDO_NUM_PORTS]) = *conn++;
+        }
+    }
+}
+
+/* Both ends of every connection have the same step, and everything sent was received. */
+static inline void world_assert_even(struct world *w)
+{
+    world_unwire(w);
     for (int i = 0; i < w->nlinks; i++) {
         assert_true(w->link[i].sender.step == w->link[i].receiver.step);
         assert_true(w->link[i].head.head == w->link[i].receiver.step);
@@ -192,26 +228,51 @@ static inline void world_kill_all(void *arg, void *shared)
 
 /* ---- elements ---- */
 
-/* Element i of a rank's buffer; sums of a few stay exact in every type. */
-static inline int world_value(uint64_t seed, int call, int rank, size_t i)
+/* A type whose arithmetic keeps a half is a float. */
+#define WORLD_FLOAT_(ctx, name, NAME, value, storage, arith, ...) [RONDO_##NAME] = (arith)0.5 != 0,
+static inline int world_is_float(rondo_dtype dtype)
+{
+    static const uint8_t floats[] = { RONDO_DEVICE_DTYPE_TABLE(WORLD_FLOAT_, ) };
+    return floats[dtype];
+}
+#undef WORLD_FLOAT_
+
+/* The largest element: sums of up to five of either sign are exact in the type, or wrap. */
+static inline int world_most(rondo_dtype dtype)
+{
+    switch ((int)dtype) {
+    case RONDO_FLOAT8E5M2: return 2;
+    case RONDO_FLOAT8E4M3: return 5;
+    case RONDO_BFLOAT16: return 85;
+    case RONDO_FLOAT16: return 680;
+    default: return world_is_float(dtype) ? 1 << 21 : INT32_MAX / 8;
+    }
+}
+
+/* Element i of a rank's buffer: random, not 0; of even ranks it is positive, of odd ones negative, so that no
+ * sum of a few of five ranks is beyond three times the largest. */
+static inline int world_value(rondo_dtype dtype, uint64_t seed, int call, int rank, size_t i)
 {
     uint64_t x = (seed + 3) * 0x9e3779b97f4a7c15ull + (uint64_t)call * 77 + (uint64_t)rank * 1000003 +
                  i * 7919;
+    int v;
     x ^= x >> 29;
     x *= 0xbf58476d1ce4e5b9ull;
-    return (int)(x >> 40 & 1);
+    x ^= x >> 32;
+    v = 1 + (int)(x % (uint64_t)world_most(dtype));
+    return rank % 2 == 0 ? v : -v;
 }
 
 /* The result of a collective in element i of a rank's output. */
-static inline int world_result(uint64_t seed, int call, enum rondo_coll coll, int n, int root, size_t count,
-                               int rank, size_t i)
+static inline int world_result(rondo_dtype dtype, uint64_t seed, int call, enum rondo_coll coll, int n,
+                               int root, size_t count, int rank, size_t i)
 {
     int sum = 0;
-    if (coll == RONDO_COLL_BROADCAST) return world_value(seed, call, root, i);
-    if (coll == RONDO_COLL_ALL_GATHER) return world_value(seed, call, (int)(i / count), i % count);
+    if (coll == RONDO_COLL_BROADCAST) return world_value(dtype, seed, call, root, i);
+    if (coll == RONDO_COLL_ALL_GATHER) return world_value(dtype, seed, call, (int)(i / count), i % count);
     i += coll == RONDO_COLL_REDUCE_SCATTER ? (size_t)rank * count : 0;
     for (int r = 0; r < n; r++) {
-        sum += world_value(seed, call, r, i);
+        sum += world_value(dtype, seed, call, r, i);
     }
     return sum;
 }
@@ -222,7 +283,7 @@ static inline int world_result(uint64_t seed, int call, enum rondo_coll coll, in
         memcpy((uint8_t *)to + i * sizeof e, &e, sizeof e);                           \
         break;                                                                        \
     }
-/* Store the small integer v as element i. */
+/* Store the integer v as element i. */
 static inline void world_put(rondo_dtype dtype, void *to, size_t i, int v)
 {
     switch ((int)dtype) {
@@ -232,23 +293,18 @@ static inline void world_put(rondo_dtype dtype, void *to, size_t i, int v)
 }
 #undef WORLD_PUT_
 
-/* A type whose arithmetic keeps a half is a float. */
-#define WORLD_FLOAT_(ctx, name, NAME, value, storage, arith, ...) [RONDO_##NAME] = (arith)0.5 != 0,
 /* Random bits; floats whose reductions of a few stay finite. */
 static inline void world_fill_bits(rondo_dtype dtype, void *to, size_t n, uint64_t *state)
 {
-    static const uint8_t floats[] = { RONDO_DEVICE_DTYPE_TABLE(WORLD_FLOAT_, ) };
     const size_t size = rondo_dtype_size(dtype);
     uint8_t *out = to;
     for (size_t i = 0; i < n * size; i++) {
         out[i] = (uint8_t)(world_random(state) >> 17);
-        if (floats[dtype] && i % size == size - 1) {
+        if (world_is_float(dtype) && i % size == size - 1) {
             out[i] &= 0xbf; /* little endian: clear the top bit of the exponent */
         }
     }
 }
-#undef WORLD_FLOAT_
-
 /* A user's buffer `mis` bytes off a line, with guards. */
 struct world_buffer {
     uint8_t *memory, *data;
@@ -307,7 +363,7 @@ static inline void world_buffers_new(const struct world_spec *c, int rank, struc
     *in = world_buffer_new(n * size, c->mis * size);
     *out = world_buffer_new(world_elements(c, 1) * size, 0);
     for (size_t i = 0; i < n; i++) {
-        world_put(c->dtype, in->data, i, world_value(c->seed, c->call, rank, i));
+        world_put(c->dtype, in->data, i, world_value(c->dtype, c->seed, c->call, rank, i));
     }
 }
 
@@ -319,7 +375,7 @@ static inline void world_buffers_check(const struct world_spec *c, int rank, con
     struct world_buffer want = world_buffer_new(got->bytes, 0);
     for (size_t i = 0; i < world_elements(c, 1); i++) {
         world_put(c->dtype, want.data, i,
-                  world_result(c->seed, c->call, c->coll, c->n, c->root, c->count, rank, i));
+                  world_result(c->dtype, c->seed, c->call, c->coll, c->n, c->root, c->count, rank, i));
     }
     if (c->avg) {
         rondo_divide(want.data, c->count, c->dtype, c->n);

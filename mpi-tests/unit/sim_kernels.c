@@ -121,9 +121,11 @@ struct rondo_sim_grid sim_kernel_grid(struct sim_kernel_run *run, uint32_t threa
     struct ptx_module *ptx = sim_kernel_ptx();
     char name[RONDO_KERNEL_NAME], why[400];
     sim_kernel_name(&run->kernel, name);
-    if (ptx != NULL && ptx_has(ptx, name)) {
-        run->ptx = (struct ptx_run){ ptx_find(ptx, name, why, sizeof why), run->launch,
-                                     run->launch->words == NULL ? NULL : &run->launch->words->abort };
+    if (!run->in_c && ptx != NULL && ptx_has(ptx, name)) {
+        run->ptx = (struct ptx_run){ .program = ptx_find(ptx, name, why, sizeof why),
+                                     .argument = run->launch,
+                                     .abort = run->launch->words == NULL ? NULL
+                                                                         : &run->launch->words->abort };
         if (run->ptx.program == NULL) give_up(why);
         return ptx_grid(&run->ptx, run->launch->nblocks, threads);
     }

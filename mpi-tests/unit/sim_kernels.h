@@ -1,7 +1,7 @@
 /* The kernels of kern/cuda/kernels.h on the simulated machine: kern/cuda/block.h with type, operation and
- * protocol as arguments. If FAKE_CUDA_PTX names a file of PTX (kernels/all-80.ptx in a build with CUDA), those that
- * are in it run as PTX (ptx/ptx.h). A file that cannot be read, or a kernel that cannot be decoded, ends the
- * program with a sentence. */
+ * protocol as arguments. If FAKE_CUDA_PTX names a file of PTX (kernels/all-80.ptx in a build with CUDA),
+ * those that are in it run as PTX (ptx/ptx.h). A file that cannot be read, or a kernel that cannot be
+ * decoded, ends the program with a sentence. */
 #ifndef RONDO_UNIT_SIM_KERNELS_H
 #define RONDO_UNIT_SIM_KERNELS_H
 
@@ -31,6 +31,7 @@ void sim_kernel_name(const struct sim_kernel *kernel, char *name);
 struct sim_kernel_run {
     struct sim_kernel kernel;
     const struct rondo_launch *launch;
+    int in_c;           /* whatever FAKE_CUDA_PTX says */
     struct ptx_run ptx; /* set by sim_kernel_grid() */
 };
 /** Its grid, for rondo_sim_run(). run must stay until that ends. */

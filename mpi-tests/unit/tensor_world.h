@@ -13,6 +13,9 @@
 #include "base/wait.h"
 #include "base/mem.h"
 #include "fake_ranks.h"
+#if RONDO_HAVE_VERBS
+#include "fake_verbs.h"
+#endif
 #include "rondo_tensor.h"
 
 enum { PATIENCE_MS = 60000 }; /* for what should be immediate */
@@ -32,16 +35,56 @@ static inline void use_transport(const char *transport)
     set_param("RONDO_TENSOR_TRANSPORT", transport);
 }
 
-/* Each test runs over both. */
-#define BOTH_WIRES(name, n, fn)       \
-    static void name(void **state)    \
-    {                                 \
-        (void)state;                  \
-        use_transport("shm");         \
-        fake_ranks(n, fn, NULL);      \
-        use_transport("net");         \
-        fake_ranks(n, fn, NULL);      \
-        set_param("RONDO_NET", NULL); \
+#if RONDO_HAVE_VERBS
+/* Writes over simulated NICs, of two ports of one kind. */
+static inline void use_verbs(void)
+{
+    fake_verbs_reset();
+    fake.nic[0].port[0] = fake.nic[0].port[1];
+    rondo_verbs_lib_replace(&fake_verbs_lib);
+    setenv("RONDO_NET", "verbs", 1);
+    set_param("RONDO_TENSOR_TRANSPORT", "net");
+}
+
+static inline void end_verbs(void)
+{
+    assert_int_equal(fake_verbs_objects(), 0);
+    assert_int_equal(fake.bad_uses, 0);
+    assert_int_equal(fake.overruns, 0);
+    rondo_verbs_lib_replace(NULL);
+}
+#else
+static inline void use_verbs(void) { use_transport("net"); }
+static inline void end_verbs(void) {}
+#endif
+
+/* Is the wire one of net devices? Of those that write into memory of the other end? */
+static inline int over_net(void) { return strcmp(getenv("RONDO_TENSOR_TRANSPORT"), "net") == 0; }
+static inline int over_writes(void) { return over_net() && strcmp(getenv("RONDO_NET"), "verbs") == 0; }
+
+enum { SHARED_MEMORY, SOCKETS, VERBS, WIRES };
+
+static inline void use_wire(int wire)
+{
+    wire == VERBS ? use_verbs() : use_transport(wire == SOCKETS ? "net" : "shm");
+}
+
+static inline void end_wire(int wire)
+{
+    if (wire == VERBS) end_verbs();
+    set_param("RONDO_NET", NULL);
+}
+
+/* Each test runs over all of them. */
+#define ALL_WIRES(name, n, fn)                     \
+    static void name(void **state)                 \
+    {                                              \
+        (void)state;                               \
+        for (int wire = 0; wire < WIRES; wire++) { \
+            use_wire(wire);                        \
+            fake_ranks(n, fn, NULL);               \
+            end_wire(wire);                        \
+        }                                          \
     }
 
 static inline void pattern(void *data, size_t bytes, uint64_t salt)

@@ -1,6 +1,6 @@
-/* A block's launches (kern/cuda/block.h) on the simulated machine: collectives of 1 to 5 ranks over rings and
- * trees, successive works of a launch, sends and receives side by side, calls that differ, and launches
- * aborted in the middle of a wait. */
+/* A block's launches (kern/cuda/block.h) on the simulated machine: collectives of 1 to 5 ranks over rings,
+ * trees and by recursive doubling, successive works of a launch, sends and receives side by side, calls that
+ * differ, and launches aborted in the middle of a wait. */
 #define RONDO_MACHINE_SIM 1
 #include "prim_world.h"
 
@@ -97,6 +97,12 @@ static void connect_ranks(struct world *w, const struct job *j)
         world_link_ports(w, r, RONDO_PORT_PARENT, parent, port);
         world_link_ports(w, parent, port, r, RONDO_PORT_PARENT);
     }
+    for (int r = 0; r < j->n; r++) { /* port i leads to port i of the peer */
+        for (uint32_t i = 0; i < rondo_doubling_ports(j->n); i++) {
+            const int peer = rondo_doubling_peer(r, j->n, i), port = RONDO_PORT_DIM + (int)i;
+            if (peer >= 0) world_link_ports(w, r, port, peer, port);
+        }
+    }
 }
 
 static void add_work(struct world *w, const struct job *j, int k, int rank, const struct job_data *d)
@@ -119,9 +125,9 @@ static void add_work(struct world *w, const struct job *j, int k, int rank, cons
         .block = c->count,
         .len = c->count,
         .chunk = capacity * (c->algo == RONDO_ALGO_TREE ? 1 : 3) - (j->seed % 2 == 1 && capacity > 5 ? 5 : 0),
-        .seat = seat_of(j, c, rank),
-        .ports = &w->rank[rank].ports
+        .seat = seat_of(j, c, rank)
     };
+    world_wire(w, &w->rank[rank].ports, &launch->inline_works[k]);
     launch->first[1] = (uint16_t)(k + 1);
 }
 
@@ -188,6 +194,7 @@ static const struct {
     { RONDO_COLL_BROADCAST, RONDO_ALGO_RING },      { RONDO_COLL_BROADCAST, RONDO_ALGO_TREE },
     { RONDO_COLL_REDUCE, RONDO_ALGO_RING },         { RONDO_COLL_REDUCE, RONDO_ALGO_TREE },
     { RONDO_COLL_ALL_REDUCE, RONDO_ALGO_ORDERED },  { RONDO_COLL_REDUCE_SCATTER, RONDO_ALGO_ORDERED },
+    { RONDO_COLL_ALL_REDUCE, RONDO_ALGO_DOUBLING },
 };
 
 static void every_collective_is_right_on_one_to_five_ranks(void **state)
@@ -262,7 +269,8 @@ static void ll128_needs_whole_lines(void **state)
             const struct world_buffer *got = j.call[0].in_place ? &d.in[0][r] : &d.out[0][r];
             for (size_t i = 0; i < j.call[0].count; i++) {
                 wrong |= ((const int32_t *)(const void *)got->data)[i] !=
-                         world_result(j.seed, 0, j.call[0].coll, j.n, ROOT % j.n, j.call[0].count, r, i);
+                         world_result(j.call[0].dtype, j.seed, 0, j.call[0].coll, j.n, ROOT % j.n,
+                                      j.call[0].count, r, i);
             }
         }
         free_buffers(&j, &d);
@@ -271,9 +279,70 @@ static void ll128_needs_whole_lines(void **state)
     assert_int_equal(wrong, 1);
 }
 
-/* A message's work at its sender; `ports` has its connection. */
+/* A launch that waits for the last words of the one before, as if the host had launched it in another
+ * stream. */
+struct next {
+    const struct rondo_launch *before;
+    struct rondo_sim_grid grid;
+};
+static void run_next(void *arg, void *shared)
+{
+    const struct next *next = arg;
+    uint32_t spins = 0;
+    while (rondo_load_acquire((const rondo_word *)&next->before->words->block[rondo_block_index()].ended) <
+           next->before->serial) {
+        if (!rondo_breath(next->before->words, &spins)) return;
+    }
+    next->grid.body(next->grid.arg, shared);
+}
+
+static void a_launch_finds_what_the_one_before_has_left(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 24; seed++) {
+        struct job j = one_call(2 + (int)(seed % 2), RONDO_COLL_ALL_REDUCE,
+                                seed / 3 % 2 == 0 ? RONDO_ALGO_RING : RONDO_ALGO_TREE,
+                                (enum rondo_proto)(seed % 3), 300, seed);
+        struct rondo_launch then[WORLD_RANKS];
+        struct sim_kernel_run run[2 * WORLD_RANKS];
+        struct rondo_sim_grid grid[2 * WORLD_RANKS];
+        struct next next[WORLD_RANKS];
+        struct rondo_sim_rules rules = world_rules(seed, j.call[0].proto);
+        struct rondo_sim_result result;
+        struct job_data d;
+        struct world *w;
+        j.ncalls = 2;
+        j.call[1] = j.call[0];
+        make_buffers(&j, &d);
+        w = make_world(&j, &d);
+        for (int r = 0; r < j.n; r++) { /* the second call is a launch of its own */
+            struct rondo_launch *first = &w->rank[r].launch;
+            then[r] = *first;
+            first->first[1] = 1;
+            then[r].serial++;
+            then[r].inline_works[0] = first->inline_works[1];
+            then[r].first[1] = 1;
+            run[r] = (struct sim_kernel_run){ .kernel = sim_kernel_of(&first->inline_works[0]),
+                                              .launch = first };
+            run[j.n + r] = (struct sim_kernel_run){ .kernel = run[r].kernel, .launch = &then[r] };
+            grid[r] = sim_kernel_grid(&run[r], j.threads);
+            next[r] = (struct next){ first, sim_kernel_grid(&run[j.n + r], j.threads) };
+            grid[j.n + r] = next[r].grid;
+            grid[j.n + r].body = run_next;
+            grid[j.n + r].arg = &next[r];
+        }
+        rondo_sim_run(&rules, grid, 2 * j.n, &result);
+        assert_string_equal(result.why, "");
+        world_assert_even(w);
+        check_buffers(&j, &d);
+        free_buffers(&j, &d);
+        world_free(w);
+    }
+}
+
+/* A message's work at its sender. */
 static struct rondo_work send_work(enum rondo_proto proto, int nranks, size_t count, const void *in,
-                                   struct rondo_ports *ports)
+                                   struct rondo_conn *conn)
 {
     return (struct rondo_work){ .coll = RONDO_COLL_SEND,
                                 .algo = RONDO_ALGO_P2P,
@@ -285,7 +354,7 @@ static struct rondo_work send_work(enum rondo_proto proto, int nranks, size_t co
                                 .block = count,
                                 .len = count,
                                 .chunk = 300,
-                                .ports = ports,
+                                .conns = conn,
                                 .seat = { .nranks = (uint32_t)nranks, .parent = -1 } };
 }
 
@@ -300,22 +369,18 @@ static void sends_and_receives_run_side_by_side(void **state)
         const size_t counts[] = { 1, COUNT, 513, 64 };
         const uint32_t threads = seed % 3 == 0 ? 64 : seed % 3 == 1 ? 160 : 512;
         struct world *w = world_new(RANKS, seed * 3, SLOT_BYTES);
-        struct rondo_ports *ports = world_zeroed(2 * RANKS * RANKS * sizeof(*ports));
         memset(out, 0, sizeof out);
         for (int r = 0; r < RANKS; r++) {
             for (int delta = 0; delta < RANKS; delta++) {
                 const int to = (r + delta) % RANKS,
                           proto = (delta + (int)seed) % 2 == 0 ? RONDO_PROTO_LL : RONDO_PROTO_SIMPLE;
                 struct world_link *l = world_connect(w, r, to);
-                struct rondo_ports *p = &ports[2 * (r * RANKS + delta)];
                 struct rondo_work work = send_work((enum rondo_proto)proto, RANKS, counts[delta], in[r][to],
-                                                   &p[0]);
+                                                   &l->sender);
                 for (size_t i = 0; i < COUNT; i++) in[r][to][i] = (uint8_t)(i * 7 + (size_t)(r * 31 + to));
-                p[0].send[RONDO_PORT_PEER] = &l->sender;
-                p[1].recv[RONDO_PORT_PEER] = &l->receiver;
                 w->rank[r].launch.inline_works[2 * delta] = work;
                 work.coll = RONDO_COLL_RECV;
-                work.ports = &p[1];
+                work.conns = &l->receiver;
                 work.in = NULL;
                 work.out = out[to][r];
                 w->rank[to].launch.inline_works[2 * delta + 1] = work;
@@ -331,7 +396,6 @@ static void sends_and_receives_run_side_by_side(void **state)
                 assert_int_equal(counts[delta] < COUNT && out[to][r][counts[delta]] != 0, 0);
             }
         }
-        free(ports);
         world_free(w);
     }
 }
@@ -377,11 +441,11 @@ static void messages_with_other_counts_are_detected(void **state)
         const int much = seed / 8 % 2;
         const struct rondo_sim_rules rules = world_rules(seed, sends);
         struct world *w = world_new(2, seed * 3, SLOT_BYTES);
-        struct rondo_work work = send_work(sends, 2, much ? MANY : FEW, in, &w->rank[0].ports);
+        struct world_link *l = world_connect(w, 0, 1);
+        struct rondo_work work = send_work(sends, 2, much ? MANY : FEW, in, &l->sender);
         struct rondo_sim_result result;
-        world_link_ports(w, 0, RONDO_PORT_PEER, 1, RONDO_PORT_PEER);
         w->rank[0].launch.inline_works[0] = work;
-        work = send_work(receives, 2, much ? FEW : MANY, NULL, &w->rank[1].ports);
+        work = send_work(receives, 2, much ? FEW : MANY, NULL, &l->receiver);
         work.coll = RONDO_COLL_RECV;
         work.out = out;
         work.call_word = 11;
@@ -399,6 +463,29 @@ static void messages_with_other_counts_are_detected(void **state)
         for (size_t i = 0; i < sizeof(out); i++) assert_int_equal(out[i], 0);
         world_free(w);
     }
+}
+
+/* A fence waits for all that a thread's block has stored: only who sends needs one. */
+static void slots_are_given_back_without_a_fence(void **state)
+{
+    const struct job j = one_call(2, RONDO_COLL_BROADCAST, RONDO_ALGO_RING, RONDO_PROTO_SIMPLE, 700, 0);
+    const struct rondo_sim_rules rules = world_rules(j.seed, j.call[0].proto);
+    struct rondo_sim_result result;
+    struct job_data d;
+    struct world *w;
+    uint64_t slices = 0;
+    (void)state;
+    make_buffers(&j, &d);
+    w = make_world(&j, &d);
+    result = world_run(w, &rules, j.threads);
+    assert_string_equal(result.why, "");
+    world_assert_even(w);
+    for (int i = 0; i < w->nlinks; i++) slices += w->link[i].receiver.step;
+    assert_true(slices > 3);
+    assert_true(result.fences == slices + 2); /* 2: the last word of each rank's block */
+    check_buffers(&j, &d);
+    free_buffers(&j, &d);
+    world_free(w);
 }
 
 /* ---- abort ---- */
@@ -444,9 +531,11 @@ int main(void)
         cmocka_unit_test(successive_works_pass_the_wrap),
         cmocka_unit_test(every_type_is_averaged),
         cmocka_unit_test(ll128_needs_whole_lines),
+        cmocka_unit_test(a_launch_finds_what_the_one_before_has_left),
         cmocka_unit_test(sends_and_receives_run_side_by_side),
         cmocka_unit_test(mismatched_calls_are_detected),
         cmocka_unit_test(messages_with_other_counts_are_detected),
+        cmocka_unit_test(slots_are_given_back_without_a_fence),
         cmocka_unit_test(abort_ends_every_wait),
     };
 #ifdef __SANITIZE_THREAD__

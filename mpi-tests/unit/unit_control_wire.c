@@ -589,6 +589,24 @@ static void counts_of_ranks_on_other_nodes_are_asked_for(void **state)
     nodes_close(&w);
 }
 
+/* All nodes of this test have one clock. */
+static void pings_tell_how_clocks_differ(void **state)
+{
+    struct nodes w;
+    int64_t offset = 1, error = -1;
+    int rank = -1;
+    (void)state;
+    nodes_open(&w, 3, 1);
+    assert_int_equal(rondo_control_clock(w.control[0], &rank, &offset, &error), 0); /* the tree's root */
+    for (int r = 1; r < 3; r++) {
+        assert_int_equal(rondo_control_clock(w.control[r], &rank, &offset, &error), 1);
+        assert_int_equal(rank, 0);
+        assert_true(error > 0 && error < 100000000);
+        assert_true(offset >= -error && offset <= error);
+    }
+    nodes_close(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -611,6 +629,7 @@ int main(void)
         cmocka_unit_test(leaving_is_announced_and_is_no_fault),
         cmocka_unit_test(calls_of_ranks_on_other_nodes_are_asked_for),
         cmocka_unit_test(counts_of_ranks_on_other_nodes_are_asked_for),
+        cmocka_unit_test(pings_tell_how_clocks_differ),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }

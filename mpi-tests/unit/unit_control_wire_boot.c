@@ -171,7 +171,7 @@ static void child_close(struct child *child, const struct nodes *w)
     }
 }
 
-/* The other node's ranks have sent their records to the first child, but do not ask for its table of 36
+/* The other node's ranks have sent their records to the first child, but most do not ask for its table of 36
  * messages, which is on its way. */
 static void a_child_that_waits_holds_up_neither_messages_nor_another_child(void **state)
 {
@@ -183,7 +183,11 @@ static void a_child_that_waits_holds_up_neither_messages_nor_another_child(void 
     child_open(&first, &w, 4);
     child_open(&second, &w, 5);
     child_move(&first, NODES_MAX / 2, w.nranks);
-    WAIT_FOR((child_move(&first, 0, 1), child_move(&first, 1, NODES_MAX / 2)));
+    /* Ranks 6 and 9 wait for the records of those below them in the tree, then ask for the table as well. */
+    WAIT_FOR((child_move(&first, 0, 1), child_move(&first, 6, 7), child_move(&first, 9, 10),
+              child_move(&first, 1, NODES_MAX / 2)));
+    assert_true(child_move(&first, 1, NODES_MAX / 2));
+    assert_int_equal(first.status[NODES_MAX - 1], RONDO_IN_PROGRESS);
     for (int r = NODES_MAX / 2; r < w.nranks; r++) {
         send_all(w.control[0], r, 9, "x", 1);
         receive_all(w.control[r], 0, 9, &got, 1);

@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "base/status.h"
+#include "coll/oneshot.h"
 #include "tuner/cost_impl.h"
 #include "tuner/model.h"
 
@@ -325,7 +326,7 @@ static void limits_of_channels_hold(void **state)
 }
 
 /* One-shot for few bytes, two-shot for many, if all GPUs of a node can access one another and
- * RONDO_DIRECT_GPU is set. */
+ * RONDO_DIRECT_GPU promises that buffers need no staging. */
 static void direct_access_needs_gpus_that_can_access_one_another(void **state)
 {
     struct rondo_layout l = layout_of(&h100), far = layout_of(&h100_2), pci = layout_of(&workstation);
@@ -343,7 +344,7 @@ static void direct_access_needs_gpus_that_can_access_one_another(void **state)
     assert_int_equal(choice.algo, RONDO_ALGO_TWOSHOT);
     assert_string_equal(
         rondo_cost_limit(&l, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_ONESHOT, RONDO_PROTO_SIMPLE, 1, MIB),
-        "more bytes than RONDO_DIRECT_GPU");
+        "more bytes than a staging place (RONDO_DIRECT_GPU)");
     assert_string_equal(rondo_cost_limit(&l, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_TWOSHOT, RONDO_PROTO_SIMPLE,
                                          l.nchannels, 64 * MIB),
                         "NVLink bandwidth");
@@ -362,6 +363,50 @@ static void direct_access_needs_gpus_that_can_access_one_another(void **state)
         rondo_cost_us(&pci, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_TWOSHOT, RONDO_PROTO_SIMPLE, 1, MIB, 0) > 0);
     assert_true(rondo_cost_us(&pci, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_RING, RONDO_PROTO_LL, 1, 8, 0) ==
                 ring_us);
+}
+
+/* One-shot: a hop of LL for each window; every byte goes twice to each peer. Eight ranks' slots: 16 KiB. */
+static void one_shot_costs_a_hop_a_window(void **state)
+{
+    struct rondo_layout l = layout_of(&h100);
+    double us, links = 360.0 * 1e3;
+    (void)state;
+    l.model.gpu.direct = 64 << 10;
+    us = rondo_cost_us(&l, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_ONESHOT, RONDO_PROTO_SIMPLE, 1, 8, 0);
+    assert_true(us > 6.6 + 0.6 && us < 6.6 + 0.6 + 0.01);
+    us = rondo_cost_us(&l, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_ONESHOT, RONDO_PROTO_SIMPLE, 4, 64 << 10, 0);
+    us -= 6.6 + 0.6 + 2 * 7 * (64 << 10) / links;
+    assert_true(us > -1e-6 && us < 1e-6);
+    us = rondo_cost_us(&l, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_ONESHOT, RONDO_PROTO_SIMPLE, 2, 64 << 10, 0);
+    us -= 6.6 + 2 * 0.6 + 2 * 7 * (64 << 10) / links;
+    assert_true(us > -1e-6 && us < 1e-6);
+    assert_int_equal(rondo_oneshot_slot_room(rondo_oneshot_slot_bytes(64 << 10, 8)) >> 10, 16);
+}
+
+/* By default buffers may have to be staged: then every rank reads all of the others' bytes in an
+ * all_reduce. */
+static void two_shot_reckons_with_staging_by_default(void **state)
+{
+    struct rondo_layout l = layout_of(&h100);
+    struct rondo_choice choice;
+    double us, links = 360.0 * 1e3;
+    (void)state;
+    l.model.gpu.direct = 64 << 10;
+    l.model.gpu.staged = 1;
+    assert_int_equal(rondo_cost_choose(&l, NULL, RONDO_COLL_ALL_REDUCE, 8, 0, &choice), RONDO_SUCCESS);
+    assert_int_equal(choice.algo, RONDO_ALGO_ONESHOT);
+    assert_int_equal(rondo_cost_choose(&l, NULL, RONDO_COLL_ALL_REDUCE, 64 * MIB, 0, &choice), RONDO_SUCCESS);
+    assert_true(choice.algo != RONDO_ALGO_ONESHOT && choice.algo != RONDO_ALGO_TWOSHOT);
+    us = rondo_cost_us(&l, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_TWOSHOT, RONDO_PROTO_SIMPLE, l.nchannels,
+                       64 * MIB, 0);
+    assert_true(us > 7.0 * (double)(64 * MIB) / links + 2.0 * 64 * 16 / l.nchannels);
+    /* a gather moves no more than with direct access, and the meetings of its windows cost */
+    us = rondo_cost_us(&l, RONDO_COLL_ALL_GATHER, RONDO_ALGO_TWOSHOT, RONDO_PROTO_SIMPLE, l.nchannels,
+                       64 * MIB, 0);
+    l.model.gpu.staged = 0;
+    assert_true(us > rondo_cost_us(&l, RONDO_COLL_ALL_GATHER, RONDO_ALGO_TWOSHOT, RONDO_PROTO_SIMPLE,
+                                   l.nchannels, 64 * MIB, 0));
+    assert_true(us < 7.0 / 8 * (double)(64 * MIB) / links + 6.6 + 2.0 * 128 / l.nchannels + 4);
 }
 
 /* ---- limits ---- */
@@ -394,7 +439,7 @@ static void limit_names_the_link_or_the_latency(void **state)
                "LL128 needs NVLink"));
     assert_string_equal(
         rondo_cost_limit(&none, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_ONESHOT, RONDO_PROTO_SIMPLE, 1, 8),
-        "needs RONDO_DIRECT_GPU=64K");
+        "GPUs cannot access one another's memory, or RONDO_DIRECT_GPU=0");
     none.model.gpu.ring.bw_intra = 0;
     assert_string_equal(rondo_cost_limit(&none, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_RING, RONDO_PROTO_LL, 1, 8),
                         "its graph has no bandwidth");
@@ -608,6 +653,8 @@ int main(void)
         cmocka_unit_test(few_bytes_get_few_channels_then_few_threads),
         cmocka_unit_test(table_has_the_channels_that_the_bytes_fill),
         cmocka_unit_test(limits_of_channels_hold),
+        cmocka_unit_test(one_shot_costs_a_hop_a_window),
+        cmocka_unit_test(two_shot_reckons_with_staging_by_default),
         cmocka_unit_test(direct_access_needs_gpus_that_can_access_one_another),
         cmocka_unit_test(limit_names_the_link_or_the_latency),
         cmocka_unit_test(ll128_is_where_128_bytes_arrive_as_one),

@@ -273,7 +273,7 @@ static void gpus_without_peer_access_use_other_algorithms(void **state)
     unsetenv("FAKE_CUDA_NO_PEER");
     fake_params(SMALL, "MAX_NCHANNELS", "2", "DIRECT_GPU", "4K", "P2P_DISABLE", "1", NULL);
     device_ranks(2, 0, no_direct, NULL);
-    fake_params(SMALL, "MAX_NCHANNELS", "2", NULL);
+    fake_params(SMALL, "MAX_NCHANNELS", "2", "DIRECT_GPU", "0", NULL);
     device_ranks(2, 0, no_direct, NULL);
 }
 
@@ -352,6 +352,115 @@ static void graphs_of_direct_access_replay(void **state)
     pthread_barrier_init(&together, NULL, 3);
     device_ranks(3, 0, replayed, NULL);
     pthread_barrier_destroy(&together);
+}
+
+/* ---- large calls choose by themselves ---- */
+
+enum {
+    MANY = 160 << 10
+}; /* elements of a call for which the model prefers two-shot to a ring if nothing is staged */
+
+/* Has the last call that asked gone by direct access? */
+static uint64_t opened(const struct fake_rank *r)
+{
+    uint64_t open;
+    device_get(device_of(r), &open, address(&rondo_cuda_direct_there(exec_of(r))->channel[0].open),
+               sizeof(open));
+    return open;
+}
+
+static int32_t value_of(int rank, int call, size_t i) { return (rank + 1) * ((int32_t)(i % 1000) + call); }
+
+static rondo_status issue(struct fake_rank *r, int coll, int32_t *x, rondo_stream stream)
+{
+    size_t block = MANY / (size_t)r->nranks;
+    return coll == 0   ? rondo_all_reduce(x, x + MANY, MANY, RONDO_INT32, RONDO_SUM, r->comm, stream)
+           : coll == 1 ? rondo_all_gather(x, x + MANY, block, RONDO_INT32, r->comm, stream)
+                       : rondo_reduce_scatter(x, x + MANY, block, RONDO_INT32, RONDO_SUM, r->comm, stream);
+}
+
+/* A call of 2 * MANY elements at x. NULL: a graph has made it. */
+static void many(struct fake_rank *r, int coll, int32_t *x, const struct device_graph *graph)
+{
+    static __thread int call;
+    int32_t *host = calloc(2 * MANY, sizeof(*host));
+    const struct device *d = device_of(r);
+    size_t n = MANY, block = MANY / (size_t)r->nranks;
+    call++;
+    for (size_t i = 0; i < n; i++) {
+        host[i] = value_of(r->rank, call, i);
+    }
+    device_put(d, address(x), host, 2 * MANY * sizeof(*host));
+    if (graph != NULL) {
+        device_graph_run(d, graph, 1);
+    } else {
+        FAKE_OK(r, issue(r, coll, x, RONDO_CUDA_STREAM(d->stream)));
+    }
+    device_get(d, host, address(x), 2 * MANY * sizeof(*host));
+    n = coll == 2 ? block : n;
+    for (size_t i = 0; i < n; i++) {
+        int32_t want = 0;
+        for (int from = 0; from < r->nranks; from++) {
+            want += coll == 1 ? ((size_t)from == i / block ? value_of(from, call, i % block) : 0)
+                              : value_of(from, call, i + (coll == 2 ? (size_t)r->rank * block : 0));
+        }
+        if (host[MANY + i] != want) {
+            FAKE_CHECK(r, 0, "call %d, element %zu: %d, not %d", call, i, host[MANY + i], want);
+            break;
+        }
+    }
+    free(host);
+}
+
+/* Nobody knows the others' memory, and nobody sets a parameter. */
+static void large_calls(struct fake_rank *r)
+{
+    const size_t bytes = 2 * MANY * sizeof(int32_t);
+    int32_t *pool = NULL, *plain = (int32_t *)(uintptr_t)device_new(bytes);
+    uint64_t before = staged(r);
+    struct device_graph graph;
+    FAKE_OK(r, rondo_mem_alloc_device((void **)&pool, bytes, RONDO_DEVICE_CURRENT));
+    many(r, 0, plain, NULL);
+    FAKE_CHECK(r, opened(r) == 0);
+    for (int coll = 0; coll < 3; coll++) {
+        int n = 0;
+        do {
+            many(r, coll, pool, NULL);
+            pthread_barrier_wait(&together);
+        } while (opened(r) == 0 && ++n < 9);
+        FAKE_CHECK(r, opened(r) == 1, "collective %d never went by direct access", coll);
+        many(r, coll, r->rank == 0 ? pool : plain, NULL);
+        FAKE_CHECK(r, r->rank != 0 || opened(r) == 0, "collective %d: one rank's memory is not registered",
+                   coll);
+        many(r, coll, plain, NULL);
+        many(r, coll, pool, NULL);
+        FAKE_CHECK(r, opened(r) == 1);
+    }
+    many(r, 0, r->rank == 0 ? pool : plain, NULL); /* the graph finds out by itself */
+    device_capture(device_of(r));
+    FAKE_OK(r, issue(r, 0, pool, RONDO_CUDA_STREAM(device_of(r)->stream)));
+    device_graph_make(device_of(r), &graph);
+    many(r, 0, pool, &graph);
+    FAKE_CHECK(r, opened(r) == 1);
+    many(r, 0, pool, &graph);
+    device_graph_free(&graph);
+    FAKE_CHECK(r, staged(r) == before, "%llu windows were staged", (unsigned long long)(staged(r) - before));
+    FAKE_OK(r, rondo_mem_free(pool));
+    device_delete(address(plain));
+}
+
+static void large_calls_use_registered_memory_by_themselves(void **state)
+{
+    enum { N = 2 };
+    const char *machine = device_machine(one_gpu_text);
+    (void)state;
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1); /* with fewer, ranks of a process decline */
+    fake_params(SMALL, "MAX_NCHANNELS", "1", "PROTO", "simple", "TOPO_FILE", machine, NULL);
+    pthread_barrier_init(&together, NULL, N);
+    device_ranks(N, 1, large_calls, NULL);
+    pthread_barrier_destroy(&together);
+    unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    device_machine_end(machine);
 }
 
 /* ---- streams of another device ---- */
@@ -492,6 +601,7 @@ int main(void)
         cmocka_unit_test(gpus_without_peer_access_use_other_algorithms),
         cmocka_unit_test(every_rank_has_a_window_of_the_smallest_staging_buffer),
         cmocka_unit_test(graphs_of_direct_access_replay),
+        cmocka_unit_test(large_calls_use_registered_memory_by_themselves),
         cmocka_unit_test(calls_on_another_devices_stream_wait_for_no_upload),
         cmocka_unit_test(ranks_of_one_thread_are_destroyed_one_by_one),
         cmocka_unit_test(allocations_beyond_the_table_are_staged),

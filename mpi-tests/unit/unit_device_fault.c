@@ -123,8 +123,8 @@ static void more_ranks_than_blocks_of_a_gpu_are_refused_on_all_ranks(void **stat
     device_close(&d);
 }
 
-/* Besides ranks that share the GPU, all other communicators that still exist must fit, or in implicit order the
- * largest. */
+/* Besides ranks that share the GPU, all other communicators that still exist must fit, or in implicit order
+ * the largest. */
 static void blocks_of_destroyed_communicators_are_free(void **state)
 {
     struct device d;

@@ -9,6 +9,8 @@
 
 #include "comm/comm.h"
 #include "device_world.h"
+#include "kern/cuda/kernel_list.h"
+#include "tuner/tuner.h"
 
 enum { COUNT = 600, RANKS = 2 };
 
@@ -201,6 +203,84 @@ static void no_rank_fills_the_queue_that_others_need(void **state)
     unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
     unsetenv("FAKE_CUDA_QUEUES");
     unsetenv("FAKE_CUDA_DEPTH");
+    setenv("FAKE_CUDA_IDLE", "1", 1);
+}
+
+/* Rank 0 makes calls that rank 1 joins later: how many return at once? */
+enum { AHEAD = 6 };
+static struct {
+    int returned; /* atomic */
+    int expected;
+} ahead;
+
+static void go_ahead(struct fake_rank *r)
+{
+    struct scene *scene = scene_of(r);
+    const struct device *d = device_of(r);
+    const double end = fake_now() + 20;
+    CUdeviceptr memory = device_new(COUNT * sizeof(int32_t));
+    void *x = (void *)(uintptr_t)memory;
+    pthread_barrier_wait(&scene->all);
+    while (r->rank == 1 && __atomic_load_n(&ahead.returned, __ATOMIC_ACQUIRE) < ahead.expected &&
+           fake_now() < end) {
+        fake_sleep_ms(1);
+    }
+    if (r->rank == 1) {
+        fake_sleep_ms(50); /* for one that returns too early; without it the test could only miss it */
+        FAKE_CHECK(r, __atomic_load_n(&ahead.returned, __ATOMIC_ACQUIRE) == ahead.expected, "%d calls",
+                   ahead.returned);
+    }
+    for (int i = 0; i < AHEAD; i++) {
+        FAKE_OK(r,
+                rondo_all_reduce(x, x, COUNT, RONDO_INT32, RONDO_SUM, r->comm, RONDO_CUDA_STREAM(d->stream)));
+        if (r->rank == 0) __atomic_fetch_add(&ahead.returned, 1, __ATOMIC_ACQ_REL);
+    }
+    CU(cu()->StreamSynchronize(d->stream));
+    pthread_barrier_wait(&scene->all);
+    CU(cu()->MemFree(memory));
+}
+
+/* @return lines of the log that tell to set more connections. */
+static int warnings_of(int shared, fake_rank_fn *fn, struct scene *scene)
+{
+    char path[] = "/tmp/rondo-unit-XXXXXX", line[1024];
+    int fd = mkstemp(path), found = 0;
+    FILE *file;
+    assert_true(fd >= 0);
+    fake_params(SMALL, "MAX_NCHANNELS", "2", "DEBUG", "WARN", "DEBUG_FILE", path, NULL);
+    pthread_barrier_init(&scene->all, NULL, RANKS);
+    device_ranks(RANKS, shared, fn, scene);
+    pthread_barrier_destroy(&scene->all);
+    fake_params(SMALL, NULL); /* closes the file */
+    file = fdopen(fd, "r");
+    assert_non_null(file);
+    while (fgets(line, sizeof(line), file) != NULL) {
+        found += fake_has(line, "set CUDA_DEVICE_MAX_CONNECTIONS=32");
+    }
+    fclose(file);
+    unlink(path);
+    return found;
+}
+
+static void create_only(struct fake_rank *r) { (void)r; }
+
+static void few_connections_allow_one_call_ahead_and_are_warned_of(void **state)
+{
+    static const struct {
+        const char *connections;
+        int expected, warnings;
+    } cases[] = { { NULL, 1, 1 }, { "31", 1, 1 }, { "32", 4, 0 } };
+    struct scene scene = { .fn = NULL };
+    (void)state;
+    unsetenv("FAKE_CUDA_IDLE");
+    for (size_t i = 0; i < RONDO_COUNTOF(cases); i++) {
+        if (cases[i].connections != NULL) setenv("CUDA_DEVICE_MAX_CONNECTIONS", cases[i].connections, 1);
+        ahead.returned = 0;
+        ahead.expected = cases[i].expected;
+        assert_int_equal(warnings_of(1, go_ahead, &scene), cases[i].warnings);
+        unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    }
+    assert_int_equal(warnings_of(0, create_only, &scene), 0); /* each has its own GPU */
     setenv("FAKE_CUDA_IDLE", "1", 1);
 }
 
@@ -415,6 +495,63 @@ static void a_steady_call_makes_three_driver_calls(void **state)
     pthread_barrier_destroy(&scene.all);
 }
 
+/* What a rank's last launch had. */
+static __thread struct {
+    size_t bytes; /* of its argument */
+    unsigned threads;
+} launched;
+
+static CUresult look_at(const CUlaunchConfig *config, CUfunction f, void **arguments, void **extra)
+{
+    launched.threads = config->blockDimX;
+    launched.bytes = extra == NULL ? sizeof(struct rondo_launch) : 0;
+    for (void **e = extra; e != NULL && *e != CU_LAUNCH_PARAM_END; e += 2) {
+        if (*e == CU_LAUNCH_PARAM_BUFFER_SIZE) launched.bytes = *(const size_t *)e[1];
+    }
+    return real_launch(config, f, arguments, extra);
+}
+
+/* Few threads for few bytes, as the model says that chose the channels (tuner.h). */
+static void sized(struct fake_rank *r)
+{
+    static const size_t counts[] = { 1, 2000, 30000 };
+    struct rondo_cuda *table = (struct rondo_cuda *)(uintptr_t)cu();
+    struct scene *scene = scene_of(r);
+    int channels, threads = 0, before = 0;
+    pthread_barrier_wait(&scene->all);
+    if (r->rank == 0) {
+        real_launch = table->LaunchKernelEx;
+        table->LaunchKernelEx = look_at;
+    }
+    pthread_barrier_wait(&scene->all);
+    for (size_t i = 0; i < RONDO_COUNTOF(counts); i++, before = threads) {
+        DEVICE_CALL(r, device_of(r), .coll = FAKE_ALL_REDUCE, .type = RONDO_INT32, .count = counts[i]);
+        rondo_gpu_blocks(&r->comm->ctx->wiring.layout, RONDO_ALGO_RING, RONDO_PROTO_LL, 4 * counts[i],
+                         &channels, &threads);
+        threads = threads > RONDO_THREADS_ll ? RONDO_THREADS_ll : threads / RONDO_WARP * RONDO_WARP;
+        FAKE_CHECK(r, launched.threads == (unsigned)threads, "%u threads, not %d", launched.threads, threads);
+        FAKE_CHECK(r, threads > before, "%d threads for %zu elements, too", threads, counts[i]);
+        FAKE_CHECK(r, launched.bytes < sizeof(struct rondo_launch) / 4, "%zu bytes", launched.bytes);
+    }
+    pthread_barrier_wait(&scene->all);
+    if (r->rank == 0) {
+        table->LaunchKernelEx = real_launch;
+    }
+    pthread_barrier_wait(&scene->all);
+}
+
+static void a_launch_has_the_arguments_and_the_threads_that_it_needs(void **state)
+{
+    struct scene scene = { .fn = NULL };
+    const char *machine = device_machine(device_machine_text);
+    (void)state;
+    fake_params(SMALL, "MAX_NCHANNELS", "1", "ALGO", "ring", "PROTO", "ll", "TOPO_FILE", machine, NULL);
+    pthread_barrier_init(&scene.all, NULL, RANKS);
+    device_ranks(RANKS, 0, sized, &scene);
+    pthread_barrier_destroy(&scene.all);
+    device_machine_end(machine);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -422,11 +559,13 @@ int main(void)
         cmocka_unit_test(communicators_pass_on_their_memory_while_the_device_is_busy),
         cmocka_unit_test(kernels_are_loaded_before_the_first_call),
         cmocka_unit_test(no_rank_fills_the_queue_that_others_need),
+        cmocka_unit_test(few_connections_allow_one_call_ahead_and_are_warned_of),
         cmocka_unit_test(communicators_are_independent),
         cmocka_unit_test(in_implicit_order_communicators_take_turns),
         cmocka_unit_test(a_stream_may_be_destroyed_behind_a_call),
         cmocka_unit_test(a_known_stream_is_asked_again_if_its_launch_is_refused),
         cmocka_unit_test(a_steady_call_makes_three_driver_calls),
+        cmocka_unit_test(a_launch_has_the_arguments_and_the_threads_that_it_needs),
     };
     setenv("FAKE_CUDA_IDLE", "1", 1);
     setenv("FAKE_CUDA_PATIENCE", "3", 1);

@@ -16,7 +16,7 @@ static const int rank_counts[] = { 1, 2, 3, 4, 5, 8 };
 
 static void every_collective(struct fake_rank *r)
 {
-    static const size_t counts[] = { 0, 1, 7, 260, 3001 };
+    static const size_t counts[] = { 0, 1, 7, 260, FAKE_LARGE(3001) };
     static const rondo_dtype types[] = { RONDO_FLOAT32, RONDO_UINT8, RONDO_INT32,
                                          RONDO_FLOAT64, RONDO_INT64, RONDO_INT8 };
     unsigned seed = 0;
@@ -76,7 +76,7 @@ static void collectives_are_right_with_one_shot(void **state)
 
 static void large_and_small(struct fake_rank *r)
 {
-    static const size_t counts[] = { 300000, 1, 70001 };
+    static const size_t counts[] = { FAKE_LARGE(300000), 1, FAKE_LARGE(70001) };
     for (size_t k = 0; k < RONDO_COUNTOF(counts); k++) {
         FAKE_CALL(r, .coll = FAKE_ALL_REDUCE, .type = RONDO_FLOAT32, .count = counts[k]);
         FAKE_CALL(r, .coll = FAKE_REDUCE_SCATTER, .type = RONDO_FLOAT32, .count = counts[k], .in_place = 1);
@@ -103,7 +103,7 @@ static void piece_by_piece(struct fake_rank *r)
 {
     static const enum fake_coll colls[] = { FAKE_ALL_REDUCE, FAKE_ALL_GATHER, FAKE_REDUCE_SCATTER,
                                             FAKE_ALL_TO_ALL, FAKE_ALL_GATHERV };
-    static const size_t counts[] = { 1, 8, 17, 63, 250, 1001, 30011 };
+    static const size_t counts[] = { 1, 8, 17, 63, 250, 1001, FAKE_LARGE(30011) };
     static const rondo_dtype types[] = { RONDO_UINT8, RONDO_FLOAT64, RONDO_INT32 };
     for (unsigned i = 0; i < 3 * RONDO_COUNTOF(colls) * RONDO_COUNTOF(counts); i++) {
         enum fake_coll coll = colls[i % RONDO_COUNTOF(colls)];

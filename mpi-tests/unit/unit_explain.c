@@ -1,4 +1,4 @@
-/* The tuner's choices for machine files, and the table that explains them. */
+/* The tuner's choices for machine files, the table that explains them, and how candidates are timed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,6 +16,7 @@
 #include "machine_scene.h"
 #include "tuner/cost_impl.h"
 #include "tools/explain/explain.h"
+#include "tools/explain/trial.h"
 #include "topo/machine.h"
 
 /* ---- choices ---- */
@@ -202,6 +203,21 @@ static void range_has_a_line_for_each_size(void **state)
     scene_close(&g);
 }
 
+/* Large calls on one node of NVLink, and those of few bytes, which no buffer's kind changes. */
+static void registered_buffers_have_a_line_of_their_own(void **state)
+{
+    struct scene g;
+    (void)state;
+    scene_search(&g, "dgx_h100", NULL, 1);
+    assert_int_equal(explain(&g, "all_reduce", "64M"), RONDO_SUCCESS);
+    assert_int_equal(lines_with("with buffers of rondo_mem_alloc_device on all ranks: twoshot simple, "), 1);
+    assert_int_equal(explain(&g, "all_reduce", "8"), RONDO_SUCCESS);
+    assert_int_equal(lines_with("rondo_mem_alloc_device"), 0);
+    assert_int_equal(explain(&g, "broadcast", "64M"), RONDO_SUCCESS);
+    assert_int_equal(lines_with("rondo_mem_alloc_device"), 0);
+    scene_close(&g);
+}
+
 /* GPUs behind PCI have no LL128, and the table says why. */
 static void choices_that_cannot_run_say_why(void **state)
 {
@@ -276,8 +292,8 @@ static void parameters_apply_as_in_a_job(void **state)
     assert_int_equal(explain(&g, "all_reduce", "64M"), RONDO_SUCCESS);
     assert_non_null(strstr(text, "at most 6 channels"));
     assert_int_equal(lines_with("\n> tree"), 1);
-    assert_int_equal(lines_with("not allowed by RONDO_ALGO"), 6);
-    assert_int_equal(lines_with("number of channels"), 9);
+    assert_int_equal(lines_with("not allowed by RONDO_ALGO"), 7);
+    assert_int_equal(lines_with("number of channels"), 10);
     algo_set("oneshot");
     assert_int_equal(explain(&g, "all_reduce", "64M"), RONDO_INVALID_USAGE);
     assert_string_equal(text, "");
@@ -375,6 +391,127 @@ static void errors_about_names_and_sizes_say_what_is_expected(void **state)
     scene_close(&g);
 }
 
+/* ---- measuring ---- */
+
+/* A trial of candidates with one to n channels; the first is the tuner's choice. */
+static void trial_of(struct rondo_trial *t, size_t bytes, int n)
+{
+    struct rondo_explain_row rows[8] = { { .model_us = 1, .allowed = 1, .chosen = 1 } };
+    for (int i = 1; i < n; i++) {
+        rows[i] = rows[0];
+        rows[i].chosen = 0;
+    }
+    for (int i = 0; i < n; i++) {
+        rows[i].choice.nchannels = (uint8_t)(1 + i);
+    }
+    *t = (struct rondo_trial){ .coll = RONDO_COLL_ALL_REDUCE, .bytes = bytes };
+    assert_int_equal(rondo_trial_make(t, rows, n), RONDO_SUCCESS);
+    assert_int_equal(t->n, n);
+}
+
+/* Add n batches, as long as the candidates' times say. */
+static void trial_goes_on(struct rondo_trial *t, int n, const double *us)
+{
+    for (int i = 0; i < n; i++) {
+        rondo_trial_add(t, i, us);
+    }
+    rondo_trial_sift(t);
+}
+
+static void rows_that_cannot_run_are_not_measured(void **state)
+{
+    struct rondo_explain_row rows[3] = { { .model_us = -1, .allowed = 1 },
+                                         { .model_us = 2, .allowed = 0 },
+                                         { .model_us = 2, .allowed = 1, .choice = { .us = 3 } } };
+    struct rondo_trial t = { .bytes = 8 };
+    (void)state;
+    assert_int_equal(rondo_trial_make(&t, rows, 3), RONDO_SUCCESS);
+    assert_true(t.n == 1 && t.candidate[0].predicted_us == 3 && t.candidate[0].row.model_us == 2);
+    rondo_trial_free(&t);
+}
+
+static void batches_are_long_enough_for_the_clock(void **state)
+{
+    static const double us[] = { 10, 0.2, 49, 51, 1e-3 };
+    struct rondo_trial t;
+    (void)state;
+    trial_of(&t, 8, 5);
+    for (int i = 0; i < t.n; i++) {
+        assert_int_equal(t.candidate[i].calls, 1);
+    }
+    trial_goes_on(&t, 1, us);
+    for (int i = 0; i < 4; i++) {
+        double batch = t.candidate[i].calls * us[i];
+        assert_true(batch >= 50 && batch < 50 + 50 + us[i]);
+    }
+    assert_int_equal(t.candidate[3].calls, 1);
+    assert_int_equal(t.candidate[4].calls, 500); /* the most */
+    rondo_trial_free(&t);
+}
+
+static void slow_candidates_stop_and_close_ones_run_more_often(void **state)
+{
+    static const double us[] = { 100, 10, 12, 20, 70 };
+    struct rondo_trial t;
+    (void)state;
+    trial_of(&t, 8, 5);
+    trial_goes_on(&t, RONDO_TRIAL_FIRST, us);
+    for (int batch = 0; batch < 2; batch++) {
+        assert_true(rondo_trial_runs(&t, 0, batch)); /* the tuner's choice, though it is slow */
+        assert_true(rondo_trial_runs(&t, 1, batch) && rondo_trial_runs(&t, 2, batch));
+        assert_int_equal(rondo_trial_runs(&t, 3, batch), batch == 0);
+        assert_false(rondo_trial_runs(&t, 4, batch));
+    }
+    trial_goes_on(&t, 4, us);
+    assert_int_equal(t.candidate[1].ntimes, RONDO_TRIAL_FIRST + 4);
+    assert_int_equal(t.candidate[3].ntimes, RONDO_TRIAL_FIRST + 2);
+    assert_int_equal(t.candidate[4].ntimes, RONDO_TRIAL_FIRST);
+    rondo_trial_end(&t);
+    for (int i = 0; i < t.n; i++) { /* all have a time, so that none is taken for what it took elsewhere */
+        assert_true(t.candidate[i].row.choice.measured);
+    }
+    assert_true(t.candidate[0].row.choice.us == 10 && t.candidate[3].row.choice.us == 70 &&
+                t.candidate[4].row.chosen);
+    rondo_trial_free(&t);
+}
+
+static void disturbed_batches_do_not_count(void **state)
+{
+    struct rondo_trial t;
+    (void)state;
+    trial_of(&t, 8, 1);
+    for (int i = 0; i < RONDO_TRIAL_FIRST; i++) {
+        rondo_trial_add(&t, i, &(double){ 2 }); /* the first ones: caches and plans are cold */
+    }
+    for (int i = 0; i < 10; i++) {
+        rondo_trial_add(&t, i, &(double){ i % 3 == 0 ? 5 : 50 + i });
+    }
+    assert_true(rondo_trial_time(&t.candidate[0]) == 5);
+    rondo_trial_free(&t);
+}
+
+static void sizes_between_are_measured_where_another_is_faster(void **state)
+{
+    static const double us[][2] = { { 10, 20 }, { 40, 30 }, { 20, 19 } };
+    struct rondo_trial small, large;
+    (void)state;
+    trial_of(&small, 8, 2);
+    trial_of(&large, 32, 2);
+    trial_goes_on(&small, RONDO_TRIAL_FIRST, us[0]);
+    trial_goes_on(&large, RONDO_TRIAL_FIRST, us[1]);
+    assert_int_equal(rondo_trial_between(&small, &large), 16);
+    large.bytes = 512;
+    assert_int_equal(rondo_trial_between(&small, &large), 64);
+    large.bytes = 31; /* no size between is twice the one and at most half of the other */
+    assert_int_equal(rondo_trial_between(&small, &large), 0);
+    rondo_trial_free(&large);
+    trial_of(&large, 32, 2);
+    trial_goes_on(&large, RONDO_TRIAL_FIRST, us[2]); /* one is nearly as fast as the other */
+    assert_int_equal(rondo_trial_between(&small, &large), 0);
+    rondo_trial_free(&small);
+    rondo_trial_free(&large);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -382,6 +519,7 @@ int main(void)
         cmocka_unit_test(large_all_reduce_gets_the_bandwidth_of_the_ring),
         cmocka_unit_test(layout_covers_all_nodes),
         cmocka_unit_test(table_is_complete_sorted_and_marked),
+        cmocka_unit_test(registered_buffers_have_a_line_of_their_own),
         cmocka_unit_test(range_has_a_line_for_each_size),
         cmocka_unit_test(choices_that_cannot_run_say_why),
         cmocka_unit_test(nodes_without_a_net_use_sockets),
@@ -391,6 +529,11 @@ int main(void)
         cmocka_unit_test(strict_chooses_an_algorithm_that_reduces_in_rank_order),
         cmocka_unit_test(a_tuning_file_is_used_only_for_its_own_shape),
         cmocka_unit_test(errors_about_names_and_sizes_say_what_is_expected),
+        cmocka_unit_test(rows_that_cannot_run_are_not_measured),
+        cmocka_unit_test(batches_are_long_enough_for_the_clock),
+        cmocka_unit_test(slow_candidates_stop_and_close_ones_run_more_often),
+        cmocka_unit_test(disturbed_batches_do_not_count),
+        cmocka_unit_test(sizes_between_are_measured_where_another_is_faster),
     };
     algo_set("");
     return cmocka_run_group_tests(tests, NULL, NULL);

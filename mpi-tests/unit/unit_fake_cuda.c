@@ -408,8 +408,7 @@ static void memory_is_shared_by_descriptor(void **state)
 struct rank {
     struct rondo_launch launch;
     struct rondo_gpu_words words;
-    struct rondo_ports ports;
-    struct rondo_conn send, recv;
+    struct rondo_conn conn[2]; /* to receive, to send */
     struct rondo_conn_tail tail;
     struct rondo_conn_head head;
     float in[700], out[700];
@@ -420,15 +419,14 @@ static void connect_two(struct rank *r, uint8_t *slots)
 {
     for (int i = 0; i < 2; i++) {
         struct rank *to = &r[!i];
-        r[i].send = (struct rondo_conn){ .tail = &to->tail, .head = &r[i].head, .peer = !i };
+        struct rondo_conn *send = &r[i].conn[1];
+        *send = (struct rondo_conn){ .tail = &to->tail, .head = &r[i].head, .peer = !i };
         for (int p = 0; p < RONDO_NUM_PROTOS; p++) {
-            r[i].send.slots[p] = slots + (size_t)(i * RONDO_NUM_PROTOS + p) * RONDO_SLOTS * SLOT_BYTES;
-            r[i].send.slot_bytes[p] = SLOT_BYTES;
+            send->slots[p] = slots + (size_t)(i * RONDO_NUM_PROTOS + p) * RONDO_SLOTS * SLOT_BYTES;
+            send->slot_bytes[p] = SLOT_BYTES;
         }
-        to->recv = r[i].send;
-        to->recv.peer = i;
-        r[i].ports.send[RONDO_PORT_RING] = &r[i].send;
-        r[i].ports.recv[RONDO_PORT_RING] = &r[i].recv;
+        to->conn[0] = *send;
+        to->conn[0].peer = i;
     }
 }
 
@@ -458,20 +456,22 @@ static void kernels_of_two_streams_reduce_together(void **state)
             for (int k = 0; k < 700; k++) r[i].in[k] = (float)(k + i);
             r[i].launch =
                 (struct rondo_launch){ .serial = 1, .words = &r[i].words, .nblocks = 1, .first = { 0, 1 } };
-            r[i].launch.inline_works[0] =
-                (struct rondo_work){ .coll = RONDO_COLL_ALL_REDUCE,
-                                     .algo = RONDO_ALGO_RING,
-                                     .proto = (uint8_t)proto,
-                                     .dtype = RONDO_FLOAT32,
-                                     .elem_bytes = 4,
-                                     .call_word = 5,
-                                     .in = (uint8_t *)r[i].in,
-                                     .out = (uint8_t *)r[i].out,
-                                     .block = 700,
-                                     .len = 700,
-                                     .chunk = 200,
-                                     .seat = { .index = i, .nranks = 2, .parent = -1 },
-                                     .ports = &r[i].ports };
+            r[i].launch.inline_works[0] = (struct rondo_work){
+                .coll = RONDO_COLL_ALL_REDUCE,
+                .algo = RONDO_ALGO_RING,
+                .proto = (uint8_t)proto,
+                .dtype = RONDO_FLOAT32,
+                .elem_bytes = 4,
+                .call_word = 5,
+                .in = (uint8_t *)r[i].in,
+                .out = (uint8_t *)r[i].out,
+                .block = 700,
+                .len = 700,
+                .chunk = 200,
+                .seat = { .index = i, .nranks = 2, .parent = -1 },
+                .conns = r[i].conn,
+                .wired = 1u << RONDO_PORT_RING | 1u << (RONDO_NUM_PORTS + RONDO_PORT_RING)
+            };
             s[i] = new_stream();
             refused(cuda->LaunchKernel(f, 2, 1, 1, 64, 1, 1, 0, s[i], parameter, NULL), INVALID_VALUE);
             ok(cuda->LaunchKernel(f, 1, 1, 1, 64, 1, 1, 0, s[i], parameter, NULL));
@@ -484,6 +484,49 @@ static void kernels_of_two_streams_reduce_together(void **state)
     }
     ok(cuda->MemFreeHost(r));
     ok(cuda->MemFreeHost(slots));
+    ok(cuda->ModuleUnload(module));
+    leave(0);
+}
+
+#define OWN                                                                                         \
+    "// A program's\n.version 9.0\n.target sm_80\n.address_size 64\n"                               \
+    ".entry fill(\n.param .u64 fill_param_0,\n.param .u32 fill_param_1\n)\n.maxntid 128, 1, 1\n{\n" \
+    ".reg .b32 %r<9>;\n.reg .b64 %rd<9>;\nld.param.u64 %rd1, [fill_param_0];\n"                     \
+    "ld.param.u32 %r1, [fill_param_1];\nmov.u32 %r2, %ctaid.x;\nmov.u32 %r3, %ntid.x;\n"            \
+    "mov.u32 %r4, %tid.x;\nmad.lo.s32 %r5, %r2, %r3, %r4;\nmul.wide.u32 %rd2, %r5, 4;\n"            \
+    "add.s64 %rd3, %rd1, %rd2;\nmov.u32 %r6, %nctaid.x;\nmul.lo.s32 %r7, %r6, %r1;\n"               \
+    "st.u32 [%rd3], %r7;\nret;\n}\n"                                                                \
+    ".entry odd()\n{\nfrob.u32 1;\n}\n"
+
+static void a_program_brings_its_own_kernels(void **state)
+{
+    enum { BLOCKS = 3, THREADS = 128 };
+    CUdeviceptr memory;
+    CUmodule module;
+    CUfunction f;
+    CUstream s;
+    uint32_t got[BLOCKS * THREADS + 1], factor = 5;
+    void *parameter[] = { &memory, &factor };
+    (void)state;
+    enter(0);
+    refused(cuda->ModuleLoadData(&module, ".version 9.0\n.visible .func f()\n{\n}\n"), INVALID_PTX);
+    ok(cuda->ModuleLoadData(&module, OWN));
+    refused(cuda->ModuleGetFunction(&f, module, "rondo_f32_sum_ll"), NOT_FOUND);
+    refused(cuda->ModuleGetFunction(&f, module, "odd"), INVALID_PTX);
+    ok(cuda->ModuleGetFunction(&f, module, "fill"));
+    ok(cuda->MemAlloc(&memory, sizeof got));
+    s = new_stream();
+    ok(cuda->MemsetD8Async(memory, 0, sizeof got, s));
+    refused(cuda->LaunchKernel(f, BLOCKS, 1, 1, 160, 1, 1, 0, s, parameter, NULL), INVALID_VALUE);
+    refused(cuda->LaunchKernel(f, BLOCKS, 1, 1, THREADS, 1, 1, 0, s, NULL, NULL), INVALID_VALUE);
+    ok(cuda->LaunchKernel(f, BLOCKS, 1, 1, THREADS, 1, 1, 0, s, parameter, NULL));
+    factor = 6; /* arguments are copied */
+    ok(cuda->MemcpyAsync((CUdeviceptr)got, memory, sizeof got, s));
+    ok(cuda->StreamSynchronize(s));
+    for (int i = 0; i < BLOCKS * THREADS; i++) assert_int_equal(got[i], 5 * BLOCKS);
+    assert_int_equal(got[BLOCKS * THREADS], 0);
+    ok(cuda->StreamDestroy(s));
+    ok(cuda->MemFree(memory));
     ok(cuda->ModuleUnload(module));
     leave(0);
 }
@@ -562,6 +605,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(another_process_opens_memory_by_its_handle),
         cmocka_unit_test(memory_is_shared_by_descriptor),
         cmocka_unit_test(kernels_of_two_streams_reduce_together),
+        cmocka_unit_test(a_program_brings_its_own_kernels),
         cmocka_unit_test(failures_leaks_and_touches_are_reported_on_request),
     };
     const char *build = getenv("builddir"), *why = "";

@@ -9,7 +9,7 @@
 #include "base/types.h"
 #include "fake_ranks.h"
 
-enum { STREAMS = 3, CALLS = 7, MOST = 40000, MESSAGE = 1 << 20 };
+enum { STREAMS = 3, CALLS = 7, MOST = FAKE_LARGE(40000), MESSAGE = 1 << 20 };
 
 /* ---- streams ---- */
 
@@ -41,7 +41,7 @@ static void mixed(struct fake_rank *r)
     struct fake_buffers buffers[CALLS];
     struct fake_call calls[CALLS];
     streams_open(r, &streams);
-    for (unsigned round = 0; round < 60; round++) {
+    for (unsigned round = 0; round < FAKE_ROUNDS(60); round++) {
         FAKE_OK(r, rondo_group_start());
         for (unsigned k = 0; k < CALLS; k++) {
             unsigned dice = (round * 131 + k * 17 + (unsigned)r->rank * 29) * 2654435761u >> 16;

@@ -225,6 +225,50 @@ static void a_wait_that_nothing_ends_is_abandoned(void **state)
     host.abort = 0;
 }
 
+struct ping {
+    rondo_word there RONDO_ALIGNED(128), back RONDO_ALIGNED(128);
+};
+
+static void ping(void *arg, void *shared)
+{
+    struct ping *p = arg;
+    const int first = rondo_block_index() == 0;
+    const rondo_word *from = first ? &p->back : &p->there;
+    uint32_t spins = 0;
+    (void)shared;
+    if (rondo_block_tid() != 0 || rondo_block_index() > 1) return;
+    if (first) rondo_store_relaxed(&p->there, 1);
+    while (rondo_load_relaxed(from) == 0 && rondo_breath(&host, &spins)) {
+    }
+    if (!first) rondo_store_relaxed(&p->back, 1);
+}
+
+/* The more threads, the longer chance may keep back the store of one: that is no reason to give up. */
+static void a_delayed_store_ends_a_wait_at_last(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed < 9; seed++) {
+        const struct rondo_sim_rules rules = { .seed = seed, .delayed = 1, .patience = 20 };
+        struct ping p = { .there = 0 };
+        run_well(&rules, ping, &p, 4, 512);
+    }
+}
+
+static void move_for_ever(void *arg, void *shared)
+{
+    (void)arg, (void)shared;
+    for (;;) sync_block();
+}
+
+static void a_run_without_an_end_is_broken(void **state)
+{
+    const struct rondo_sim_rules rules = { .most = 5000 };
+    struct rondo_sim_result result = run(&rules, move_for_ever, NULL, 1, 64);
+    (void)state;
+    assert_int_equal(result.end, RONDO_SIM_BROKEN);
+    assert_non_null(strstr(result.why, "no end after 5000 switches"));
+}
+
 /* ---- memory ---- */
 
 /* Block 0 writes for block 1. */
@@ -574,6 +618,8 @@ int main(void)
         cmocka_unit_test(warps_vote_and_shuffle),
         cmocka_unit_test(forbidden_operations_are_reported),
         cmocka_unit_test(a_wait_that_nothing_ends_is_abandoned),
+        cmocka_unit_test(a_delayed_store_ends_a_wait_at_last),
+        cmocka_unit_test(a_run_without_an_end_is_broken),
         cmocka_unit_test(fences_and_releases_order_and_nothing_else_does),
         cmocka_unit_test(lines_are_whole_only_where_the_rules_say_so),
         cmocka_unit_test(one_word_has_one_order),

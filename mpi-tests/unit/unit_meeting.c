@@ -9,10 +9,12 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -158,6 +160,8 @@ static int exchange(struct rondo_bootstrap *b, int round, size_t bytes)
 struct member {
     pthread_t thread;
     struct rondo_meeting_id id;
+    const struct rondo_meeting_place *places; /* NULL: the id counts */
+    int listener;
     int rank, nranks;
     int dies; /* after the ranks have met, without a word */
     int wrong;
@@ -175,12 +179,14 @@ static void *take_part(void *arg)
 {
     struct member *m = arg;
     struct rondo_bootstrap *b;
-    rondo_status status = rondo_bootstrap_meeting(&m->id, m->rank, m->nranks, &b);
+    rondo_status status = m->places != NULL
+                              ? rondo_bootstrap_places(m->places, m->rank, m->nranks, m->listener, &b)
+                              : rondo_bootstrap_meeting(&m->id, m->rank, m->nranks, &b);
     if (status != RONDO_SUCCESS) {
         keep(m, status);
         return NULL;
     }
-    status = b->ops->open_start(b);
+    status = m->places != NULL ? RONDO_SUCCESS : b->ops->open_start(b);
     status = status == RONDO_SUCCESS ? finish(b) : status;
     for (int round = 0; status == RONDO_SUCCESS && round < 6; round++) {
         static const size_t sizes[] = { 8, 472, 5000, 1, 100, 64 };
@@ -210,6 +216,32 @@ static void test_meets(void **state)
         struct rondo_meeting_id id = new_id();
         for (int r = 0; r < n; r++) {
             start(&m[r], id, r, n);
+        }
+        for (int r = 0; r < n; r++) {
+            join(&m[r]);
+            assert_string_equal(m[r].text, "");
+            assert_int_equal(m[r].wrong, 0);
+        }
+    }
+}
+
+/* Ranks that know each other's places need no id. The last one comes late, and finds what was sent to it. */
+static void test_places(void **state)
+{
+    (void)state;
+    for (int n = 2; n <= MOST; n += 11) {
+        struct member m[MOST];
+        struct rondo_meeting_place places[MOST];
+        for (int r = 0; r < n; r++) {
+            m[r] = (struct member){ .places = places, .rank = r, .nranks = n };
+            assert_int_equal(rondo_meeting_place_open(&places[r], &m[r].listener), RONDO_SUCCESS);
+            assert_int_equal(places[r].status, RONDO_SUCCESS);
+        }
+        for (int r = 0; r < n; r++) {
+            if (r == n - 1) {
+                usleep(20000);
+            }
+            assert_int_equal(pthread_create(&m[r].thread, NULL, take_part, &m[r]), 0);
         }
         for (int r = 0; r < n; r++) {
             join(&m[r]);
@@ -409,6 +441,132 @@ static void test_death(void **state)
     assert_true(WIFEXITED(how) && WEXITSTATUS(how) == 7);
 }
 
+/* A process that registers as rank 2 of 4, says so, and dies when it is told to. */
+static pid_t dying_member(struct rondo_meeting_id id, int *tell)
+{
+    int ready[2], order[2];
+    char byte = 0;
+    pid_t pid;
+    assert_return_code(pipe(ready), errno);
+    assert_return_code(pipe(order), errno);
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        struct rondo_bootstrap *b = begin(id, 2, 4);
+        int ranks[8], n = 0;
+        close(order[1]);
+        while (b->ops->missing(b, ranks, 8, &n) == RONDO_IN_PROGRESS) { /* answered once it has registered */
+            sched_yield();
+        }
+        _exit(n == 3 && write(ready[1], &byte, 1) == 1 && read(order[0], &byte, 1) <= 1 ? 7 : 1);
+    }
+    close(ready[1]);
+    close(order[0]);
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    close(ready[0]);
+    *tell = order[1];
+    return pid;
+}
+
+/* A rank's process dies when it has registered and others have not: those that wait, and those that come
+ * later, are told which rank it was, long before their deadline. */
+static void test_death_before(void **state)
+{
+    struct rondo_meeting_id id = new_id();
+    struct member m[2], late;
+    int tell, how;
+    pid_t pid = dying_member(id, &tell);
+    (void)state;
+    start(&m[0], id, 0, 4);
+    start(&m[1], id, 1, 4);
+    close(tell);
+    assert_int_equal(waitpid(pid, &how, 0), pid);
+    assert_true(WIFEXITED(how) && WEXITSTATUS(how) == 7);
+    for (int i = 0; i < 2; i++) {
+        join(&m[i]);
+        assert_int_equal(m[i].status, RONDO_REMOTE_ERROR);
+        assert_non_null(strstr(m[i].text, "rank 2 of 4"));
+        assert_non_null(strstr(m[i].text, "has exited before all ranks had come"));
+    }
+    start(&late, id, 3, 4);
+    join(&late);
+    assert_int_equal(late.status, RONDO_REMOTE_ERROR);
+    assert_non_null(strstr(late.text, "rank 2 of 4"));
+}
+
+/* A process of the job that is no rank yet. */
+static pid_t sibling(void)
+{
+    static char *const environment[] = { "RANK=1", "WORLD_SIZE=2", "MASTER_ADDR=unit", "MASTER_PORT=1",
+                                         NULL };
+    static char *const arguments[] = { "sleep", "60", NULL };
+    int started[2];
+    char byte;
+    pid_t pid;
+    assert_return_code(pipe2(started, O_CLOEXEC), errno);
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        execve("/bin/sleep", arguments, environment);
+        _exit(1);
+    }
+    close(started[1]);
+    assert_int_equal(read(started[0], &byte, 1), 0); /* it has its environment now */
+    close(started[0]);
+    return pid;
+}
+
+/* A process of the job dies before it has said anything. A communicator of fewer ranks does not need it. */
+static void test_sibling_dies(void **state)
+{
+    struct rondo_meeting_id id, other;
+    struct member m, few[3];
+    pid_t pid = sibling();
+    (void)state;
+    setenv("RANK", "0", 1);
+    setenv("WORLD_SIZE", "2", 1);
+    setenv("MASTER_ADDR", "unit", 1);
+    setenv("MASTER_PORT", "1", 1);
+    creator_start();
+    unsetenv("RANK");
+    id = new_id();
+    other = new_id();
+    start(&m, id, 0, 2);
+    start(&few[0], other, 0, 3);
+    kill(pid, SIGKILL);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    join(&m);
+    assert_int_equal(m.status, RONDO_REMOTE_ERROR);
+    assert_non_null(strstr(m.text, "process 1 of the job's 2 (pid "));
+    for (int r = 1; r < 3; r++) {
+        start(&few[r], other, r, 3);
+    }
+    for (int r = 0; r < 3; r++) {
+        join(&few[r]);
+        assert_int_equal(few[r].status, RONDO_SUCCESS);
+    }
+}
+
+/* The creator dies when some have registered. */
+static void test_creator_dies(void **state)
+{
+    struct rondo_meeting_id id = new_id();
+    struct rondo_bootstrap *b = begin(id, 0, 3);
+    int ranks[8], n = 0;
+    rondo_status status;
+    (void)state;
+    while (b->ops->missing(b, ranks, 8, &n) == RONDO_IN_PROGRESS) {
+        sched_yield();
+    }
+    kill(creator, SIGKILL);
+    status = finish(b);
+    assert_int_equal(status, RONDO_REMOTE_ERROR);
+    assert_non_null(strstr(rondo_error_text(), "has exited before all ranks had come"));
+    b->ended = status;
+    b->ops->close(b, 0);
+    creator_stop(NULL);
+}
+
 static void test_creator_gone(void **state)
 {
     struct rondo_meeting_id id = new_id();
@@ -477,6 +635,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_meets),
         cmocka_unit_test_setup_teardown(test_meets, remote, creator_stop),
+        cmocka_unit_test(test_places),
         cmocka_unit_test(test_several),
         cmocka_unit_test_setup_teardown(test_several, remote, creator_stop),
         cmocka_unit_test(test_id_twice),
@@ -487,6 +646,10 @@ int main(void)
         cmocka_unit_test(test_missing),
         cmocka_unit_test_setup_teardown(test_missing, remote, creator_stop),
         cmocka_unit_test_setup_teardown(test_death, remote, creator_stop),
+        cmocka_unit_test(test_death_before),
+        cmocka_unit_test_setup_teardown(test_death_before, remote, creator_stop),
+        cmocka_unit_test_teardown(test_sibling_dies, creator_stop),
+        cmocka_unit_test_setup_teardown(test_creator_dies, remote, creator_stop),
         cmocka_unit_test_setup_teardown(test_creator_gone, remote, creator_stop),
         cmocka_unit_test_setup_teardown(test_strangers, remote, creator_stop),
         cmocka_unit_test(test_bad_id),

@@ -14,7 +14,7 @@
 #include "fake_verbs.h"
 #include "../net_work.h"
 
-enum { MOST_RANKS = 5 };
+enum { MOST_RANKS = FAKE_MANY_RANKS };
 
 static const char *const proto_names[] = {
     [RONDO_PROTO_LL] = "ll", [RONDO_PROTO_LL128] = "ll128", [RONDO_PROTO_SIMPLE] = "simple"

@@ -83,6 +83,64 @@ static void groups_pass(struct pair *pair)
     assert_int_equal(net->unreg(pair->receiver, region[1]), RONDO_SUCCESS);
 }
 
+/* ---- events ---- */
+
+static struct {
+    int starts, stops, parts;
+    void *parent;
+} told;
+
+static int take_event(void **event, int what, void *parent, int64_t kind, void *more)
+{
+    if (what == RONDO_NET_EVENT_START) {
+        assert_int_equal(kind, MOCK_KIND);
+        told.parts += *(int *)more;
+        told.parent = parent;
+        told.starts++;
+        *event = &told;
+    } else {
+        assert_int_equal(what, RONDO_NET_EVENT_STOP);
+        assert_ptr_equal(*event, &told);
+        told.stops++;
+    }
+    return 0;
+}
+
+/* A message that somebody watches, and one that nobody does. */
+static void events_pass(struct pair *pair, int version)
+{
+    static char data[16], into[16];
+    int wanted = version >= 10 ? 2 : 0; /* older ones have no such callback */
+    void *region, *place;
+    memset(&told, 0, sizeof told);
+    rondo_net_event = take_event;
+    assert_int_equal(net->reg(pair->sender, data, sizeof data, RONDO_NET_HOST, -1, &region), RONDO_SUCCESS);
+    assert_int_equal(net->reg(pair->receiver, into, sizeof into, RONDO_NET_HOST, -1, &place), RONDO_SUCCESS);
+    for (int watched = 1; watched >= 0; watched--) {
+        void *to = into, *sent, *received;
+        size_t room = sizeof into;
+        int tag = 5, done = 0;
+        rondo_net_parent = watched ? &told.parent : NULL;
+        assert_int_equal(net->irecv(pair->receiver, 1, &to, &room, &tag, &place, &received), RONDO_SUCCESS);
+        assert_int_equal(pair_send(pair, data, sizeof data, tag, region, &sent), RONDO_SUCCESS);
+        rondo_net_parent = NULL;
+        assert_int_equal(told.starts, wanted);
+        assert_int_equal(told.stops, watched ? 0 : wanted);
+        for (int64_t start = rondo_now_ns(); !done; end_of_patience(start)) {
+            assert_int_equal(net->test(received, &done, NULL), RONDO_SUCCESS);
+        }
+        for (done = 0; !done;) {
+            assert_int_equal(net->test(sent, &done, NULL), RONDO_SUCCESS);
+        }
+        assert_int_equal(told.stops, wanted);
+    }
+    assert_ptr_equal(told.parent, wanted > 0 ? &told.parent : NULL);
+    assert_int_equal(told.parts, wanted / 2);
+    assert_int_equal(net->unreg(pair->sender, region), RONDO_SUCCESS);
+    assert_int_equal(net->unreg(pair->receiver, place), RONDO_SUCCESS);
+    rondo_net_event = NULL;
+}
+
 static void every_version_is_adapted(void **state)
 {
     (void)state;
@@ -108,6 +166,7 @@ static void every_version_is_adapted(void **state)
         sizes_pass(&there);
         sizes_pass(&back);
         groups_pass(&there);
+        events_pass(&there, version);
         pair_close(&there);
         pair_close(&back);
         assert_int_equal(seen->traffic_class, version >= 10 ? -1 : -99);

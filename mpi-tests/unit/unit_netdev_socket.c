@@ -1,5 +1,6 @@
 /* The socket net device: messages, matching, interfaces. unit_netdev_socket_fault tests its errors. */
 #include "netdev_socket_world.h"
+#include "net_events.h"
 #include "topo/detect/detect.h"
 
 enum { MIB = 1 << 20, GUARD = 16 };
@@ -361,6 +362,46 @@ static void use_before_connect_or_the_wrong_way_is_refused(void **state)
     pair_close(&pair);
 }
 
+/* ---- events for profilers ---- */
+
+static void a_watched_message_has_an_event_for_each_part(void **state)
+{
+    enum { MOST = 300000 };
+    static const struct {
+        size_t bytes;
+        int parts;
+    } cases[] = { { 1, 1 }, { 100000, 1 }, { MOST, 3 } };
+    static uint8_t from[MOST], to[MOST];
+    struct pair pair;
+    (void)state;
+    use_loop("3");
+    pair_open(&pair);
+    for (size_t i = 0; i < RONDO_COUNTOF(cases); i++) {
+        size_t bytes = cases[i].bytes, arrived, all = 0;
+        somebody_watches();
+        void *receiving = receive_one(pair.receiver, to, bytes, 0);
+        assert_int_equal(told.n, 0); /* nothing has come */
+        void *sending = send_some(pair.sender, from, bytes, 0);
+        nobody_watches();
+        assert_int_equal(told.n, cases[i].parts);
+        finish(sending, receiving, &arrived);
+        assert_int_equal(told.kind, RONDO_NET_KIND_SOCKET);
+        assert_int_equal(told.n, 2 * cases[i].parts);
+        assert_int_equal(told.open, 0);
+        for (int k = 0; k < told.n; k++) {
+            assert_int_equal(told.what[k].tcp.type, 1);
+            assert_int_equal(told.what[k].tcp.socket.op, k >= cases[i].parts);
+            assert_true(told.what[k].tcp.socket.fd >= 0);
+            assert_true(k == 0 || told.what[k].tcp.socket.fd != told.what[k - 1].tcp.socket.fd);
+            all += told.what[k].tcp.socket.bytes;
+        }
+        assert_int_equal(all, 2 * bytes);
+        finish(send_some(pair.sender, from, bytes, 0), receive_one(pair.receiver, to, bytes, 0), NULL);
+        assert_int_equal(told.n, 2 * cases[i].parts); /* nobody watched that one */
+    }
+    pair_close(&pair);
+}
+
 /* ---- threads ---- */
 
 static void *exchange(void *arg)
@@ -399,12 +440,60 @@ static void threads_have_comms_of_their_own(void **state)
     }
 }
 
+static void congestion_of(int fd, char name[32])
+{
+    socklen_t bytes = 31;
+    memset(name, 0, 32);
+    assert_int_equal(getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &bytes), 0);
+}
+
+/* Both ends of a new connection have it. */
+static int pair_has(const char *said, const char *name)
+{
+    char at_sender[32], at_receiver[32];
+    struct pair pair;
+    set_param("RONDO_SOCKET_CONGESTION", said);
+    use_loop("1");
+    pair_open(&pair);
+    congestion_of(((struct rondo_socket_comm *)pair.sender)->conn[0].fd, at_sender);
+    congestion_of(((struct rondo_socket_comm *)pair.receiver)->conn[0].fd, at_receiver);
+    pair_close(&pair);
+    return strcmp(at_sender, name) == 0 && strcmp(at_receiver, name) == 0;
+}
+
+static void congestion_control_is_chosen(void **state)
+{
+    int fd = socket(AF_INET, SOCK_STREAM, 0), n, may = 0;
+    char system[32];
+    (void)state;
+    congestion_of(fd, system);
+    close(fd);
+    assert_true(pair_has("system", system));
+    assert_true(pair_has("reno", "reno"));             /* which is always allowed */
+    for (int tries = 0; tries < 20 && !may; tries++) { /* a handshake may take longer once */
+        may = strncmp(system, "bbr", 3) != 0 ? pair_has("auto", system)
+                                             : pair_has("auto", "cubic") || pair_has("auto", "reno");
+    }
+    assert_true(may);
+    assert_true(rondo_socket_paces_in_vain("bbr", 100));
+    assert_false(rondo_socket_paces_in_vain("bbr", 20000)); /* far: pacing is worth it */
+    assert_false(rondo_socket_paces_in_vain("bbr", 0));
+    assert_false(rondo_socket_paces_in_vain("cubic", 100));
+    set_param("RONDO_SOCKET_CONGESTION", "never_heard");
+    net->finalize();
+    assert_int_equal(net->init(&n, NULL, 0), RONDO_INVALID_ARGUMENT);
+    assert_says("RONDO_SOCKET_CONGESTION=never_heard");
+    set_param("RONDO_SOCKET_CONGESTION", "auto");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_watched_message_has_an_event_for_each_part),
         cmocka_unit_test(interfaces_are_chosen_by_rule),
         ROW(devices_are_the_interfaces_that_are_chosen),
         cmocka_unit_test(the_guid_is_the_hardware_address),
+        ROW(congestion_control_is_chosen),
         ROW(devices_have_the_names_of_the_topology),
         ROW(only_host_memory_is_registered),
         ROW(all_sizes_arrive_over_ipv6),

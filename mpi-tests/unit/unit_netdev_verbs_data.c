@@ -1,6 +1,7 @@
 /* net/verbs/verbs.h: messages and registrations, over fake NICs that check what a real one would
  * (fake_verbs.h). */
 #include "verbs_pair.h"
+#include "net_events.h"
 
 /* ---- messages ---- */
 
@@ -338,6 +339,45 @@ static void data_in_gpu_memory_is_never_inline(void **state)
     pair_close(&pair);
 }
 
+/* ---- events for profilers ---- */
+
+static void a_watched_message_has_an_event_for_each_queue_pair(void **state)
+{
+    enum { BYTES = 4 << 10 };
+    struct pair pair;
+    (void)state;
+    for (int lanes = 1; lanes <= 2; lanes++) {
+        setenv("RONDO_IB_SPLIT_DATA_ON_QPS", "1", 1);
+        set("RONDO_IB_QPS_PER_CONNECTION", lanes == 1 ? "1" : "2");
+        unsetenv("RONDO_IB_SPLIT_DATA_ON_QPS");
+        pair_open(&pair, ROCE);
+        const struct rondo_verbs_comm *sender = end_of(pair.send), *receiver = end_of(pair.recv);
+        somebody_watches();
+        void *in = receive(&pair, 0, BYTES, 1), *out = give(&pair, 0, BYTES, 1);
+        nobody_watches();
+        assert_int_equal(told.kind, RONDO_NET_KIND_IB);
+        assert_int_equal(told.n, 1 + lanes);
+        assert_int_equal(told.open, told.n);
+        assert_int_equal(told.what[0].ib.qp.opcode, IBV_WC_RECV_RDMA_WITH_IMM);
+        assert_int_equal(told.what[0].ib.qp.number, receiver->lane[0].qp->qp_num);
+        assert_int_equal(told.what[0].ib.qp.bytes, BYTES);
+        for (int i = 1; i <= lanes; i++) {
+            assert_int_equal(told.what[i].ib.type, 1);
+            assert_int_equal(told.what[i].ib.qp.device, ROCE);
+            assert_int_equal(told.what[i].ib.qp.opcode, IBV_WR_RDMA_WRITE_WITH_IMM);
+            assert_int_equal(told.what[i].ib.qp.number, sender->lane[i - 1].qp->qp_num);
+            assert_int_equal(told.what[i].ib.qp.bytes, BYTES / lanes);
+        }
+        assert_int_equal(wait_for(out, NULL), RONDO_SUCCESS);
+        assert_int_equal(told.open, 1);
+        assert_int_equal(wait_for(in, NULL), RONDO_SUCCESS);
+        assert_int_equal(told.open, 0);
+        assert_int_equal(move(&pair, BYTES), RONDO_SUCCESS);
+        assert_int_equal(told.n, 1 + lanes);
+        pair_close(&pair);
+    }
+}
+
 /* ---- registrations ---- */
 
 static void registrations_are_whole_pages_shared_and_counted(void **state)
@@ -440,6 +480,7 @@ int main(void)
         TEST(data_in_gpu_memory_is_flushed_by_a_read_of_its_own_queue_pair),
         TEST(a_message_costs_no_more_work_requests_than_it_needs),
         TEST(data_in_gpu_memory_is_never_inline),
+        TEST(a_watched_message_has_an_event_for_each_queue_pair),
         TEST(registrations_are_whole_pages_shared_and_counted),
         TEST(data_may_be_written_in_any_order_where_the_library_can),
         TEST(too_little_lockable_memory_is_an_error_with_the_limit),

@@ -1,4 +1,5 @@
-/* Calls in place, with the result at either end of the buffer, and displacements that differ between ranks. */
+/* Calls in place, with the result at either end of the buffer, and displacements that differ between
+ * ranks. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -79,8 +79,8 @@ static void add_work(struct world *w, const struct tree_case *c, int rank, const
                                  .len = c->count,
                                  .chunk = rondo_max_size(1, 2500 / size),
                                  .scalar = scalar_of(c->dtype, 3),
-                                 .seat = seat_of(c, rank),
-                                 .ports = &w->rank[rank].ports };
+                                 .seat = seat_of(c, rank) };
+    world_wire(w, &w->rank[rank].ports, work);
 }
 
 static void connect_tree(struct world *w, const struct tree_case *c)
@@ -363,21 +363,22 @@ static void show_waits(void *arg, void *shared)
     (void)shared;
     if (rondo_block_tid() != 0) return;
     for (int i = 0; i < 3; i++) { /* both are stuck: the host sees the same wait whenever it looks */
-        rondo_words_wait_begin(words, 1, RONDO_PORT_PEER, RONDO_WAITS_DATA, 5);
+        rondo_words_wait_begin(words, 3, 1, RONDO_PORT_PEER, RONDO_WAITS_DATA, 5);
         assert_true(says(words, 1, RONDO_PORT_PEER, RONDO_WAITS_DATA, 5));
-        rondo_words_wait_begin(words, 2, RONDO_PORT_PEER, RONDO_WAITS_DATA, 9);
-        rondo_words_wait_begin(words, 1, RONDO_PORT_PEER, RONDO_WAITS_CREDIT, 7);
+        rondo_words_wait_begin(words, 3, 2, RONDO_PORT_PEER, RONDO_WAITS_DATA, 9);
+        rondo_words_wait_begin(words, 3, 1, RONDO_PORT_PEER, RONDO_WAITS_CREDIT, 7);
         assert_true(says(words, 1, RONDO_PORT_PEER, RONDO_WAITS_DATA, 5));
     }
     rondo_words_wait_end(words, 2, RONDO_PORT_PEER, RONDO_WAITS_DATA); /* somebody else's wait ends */
     assert_true(says(words, 1, RONDO_PORT_PEER, RONDO_WAITS_DATA, 5));
-    rondo_words_wait_begin(words, 1, RONDO_PORT_PEER, RONDO_WAITS_DATA,
+    rondo_words_wait_begin(words, 3, 1, RONDO_PORT_PEER, RONDO_WAITS_DATA,
                            6); /* the next step of the same connection */
     assert_true(says(words, 1, RONDO_PORT_PEER, RONDO_WAITS_DATA, 6));
     rondo_words_wait_end(words, 1, RONDO_PORT_PEER, RONDO_WAITS_DATA);
     assert_true(says(words, -1, 0, RONDO_WAITS_NOT, 0));
-    rondo_words_wait_begin(words, 1, RONDO_PORT_PEER, RONDO_WAITS_CREDIT, 7); /* the next wait is shown */
+    rondo_words_wait_begin(words, 3, 1, RONDO_PORT_PEER, RONDO_WAITS_CREDIT, 7); /* the next wait is shown */
     assert_true(says(words, 1, RONDO_PORT_PEER, RONDO_WAITS_CREDIT, 7));
+    assert_true(words->block[0].waited == 3);
 }
 
 static void the_first_wait_of_a_block_is_shown_until_it_ends(void **state)
@@ -391,6 +392,124 @@ static void the_first_wait_of_a_block_is_shown_until_it_ends(void **state)
     assert_int_equal(result.end, RONDO_SIM_ENDED);
 }
 
+/* ---- the call word ---- */
+
+enum { CALL_WORD = 9, FIRST_BYTES = 8, CALL_SEEDS = 300 };
+struct first_slice {
+    struct world *w;
+    struct rondo_work work;
+    enum rondo_proto proto;
+    int accepted;
+};
+
+/* Block 0 writes the call word and a first line's flag, block 1 checks the word. */
+static void begin_and_check(void *arg, void *shared)
+{
+    struct first_slice *f = arg;
+    const int is_to = rondo_block_index() == 0;
+    struct world_link *l = &f->w->link[0];
+    struct rondo_prim_conn c = { .conn = is_to ? l->sender : l->receiver };
+    struct rondo_prim p = { .shared = shared, .work = &f->work, .words = &f->w->rank[!is_to].words };
+    uint64_t flag;
+    if (rondo_block_tid() != 0) return;
+    if (!is_to) {
+        f->accepted = rondo_prim_check_call(&p, &c, RONDO_PORT_PEER, f->proto);
+        return;
+    }
+    rondo_prim_begin_slice(&p, &c, FIRST_BYTES, f->proto);
+    flag = rondo_prim_flag(f->proto, c.conn.step);
+    rondo_store_pair((rondo_word *)rondo_conn_slot(&c.conn, f->proto) + (f->proto == RONDO_PROTO_LL ? 0 : 14),
+                     flag, flag);
+}
+
+/* A receiver may see the first line of the data before the call word, which was written earlier: it must look
+ * at the word again, and never take the old one for another call. */
+static void a_call_word_is_never_older_than_the_data(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= CALL_SEEDS; seed++) {
+        const enum rondo_proto proto = seed % 2 == 0 ? RONDO_PROTO_LL : RONDO_PROTO_LL128;
+        const struct rondo_sim_rules rules = world_rules(4 * seed + 2, proto);
+        struct first_slice f = { .w = world_new(2, 0, SLOT_BYTES),
+                                 .work.call_word = CALL_WORD,
+                                 .proto = proto };
+        const struct rondo_sim_grid grid = { begin_and_check, &f, 2, RONDO_WARP,
+                                             sizeof(struct rondo_prim_shared) };
+        struct rondo_sim_result result;
+        (void)world_connect(f.w, 0, 1);
+        rondo_sim_run(&rules, &grid, 1, &result);
+        assert_string_equal(result.why, "");
+        assert_int_equal(f.accepted, 1);
+        world_free(f.w);
+    }
+}
+
+/* ---- leaving ---- */
+
+enum { LEAVE_SEEDS = 240, LEAVE_SLOT_BYTES = 16 << 10 }; /* lines for each of the warps */
+
+/* A team that waits for a slice which never comes. */
+struct leaving {
+    struct world *w;
+    struct rondo_work work;
+    struct rondo_prim_shared shared;
+    struct rondo_prim_conn conn[2 * RONDO_NUM_PORTS];
+    uint64_t pause;
+    int stayed;
+};
+
+/* Block 0 is the team. Block 1 is what another warp may do at any time: it leaves. */
+static void wait_and_leave(void *arg, void *shared)
+{
+    struct leaving *l = arg;
+    struct rondo_gpu_words *words = &l->w->rank[1].words;
+    struct rondo_prim p = {
+        .shared = &l->shared, .conns = l->conn, .work = &l->work, .words = words, .slice = 1
+    };
+    uint32_t spins = 0;
+    (void)shared;
+    if (rondo_block_index() == 0) {
+        int stays;
+        rondo_prim_team(&p, rondo_block_tid(), rondo_block_threads(), 1, 0);
+        stays = rondo_prim_pass(&p, RONDO_UINT8, (enum rondo_reduce)RONDO_MOVES_ONLY, RONDO_PROTO_LL128);
+        if (rondo_block_tid() == 0) l->stayed = stays;
+    } else if (rondo_block_tid() == 0) {
+        for (uint64_t i = 0; i < l->pause; i++) (void)rondo_breath(&l->w->rank[0].words, &spins);
+        rondo_prim_leave(&p);
+        rondo_store_relaxed32(&words->abort, 1);
+    }
+}
+
+/* Some lanes of a warp may see that another warp leaves, others not yet. */
+static void lanes_of_a_warp_leave_together(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= LEAVE_SEEDS; seed++) {
+        const struct rondo_sim_rules rules = world_rules(4 * seed + 1, RONDO_PROTO_LL128);
+        struct world_buffer out = world_buffer_new(rondo_proto_capacity(RONDO_PROTO_LL128, LEAVE_SLOT_BYTES),
+                                                   0);
+        struct leaving *l = world_zeroed(sizeof(*l));
+        const struct rondo_sim_grid grid = { wait_and_leave, l, 2, 3 * RONDO_WARP, 0 };
+        struct rondo_sim_result result;
+        l->w = world_new(2, 0, LEAVE_SLOT_BYTES);
+        l->work.call_word = CALL_WORD;
+        l->pause = seed % 12;
+        l->conn[RONDO_PORT_RING].conn = world_connect(l->w, 0, 1)->receiver;
+        l->conn[RONDO_PORT_RING].called = 1;
+        l->shared.slice[1] = (struct rondo_slice){ .out = out.data,
+                                                   .bytes = out.bytes,
+                                                   .nfrom = 1,
+                                                   .from = RONDO_PORT_RING,
+                                                   .mix = { .nsrc = 1, .ndst = 1, .own = 1 } };
+        rondo_sim_run(&rules, &grid, 1, &result);
+        assert_string_equal(result.why, "");
+        assert_int_equal(l->stayed, 0);
+        world_free(l->w);
+        free(l);
+        world_buffer_free(&out);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -400,6 +519,8 @@ int main(void)
         cmocka_unit_test(steps_may_wrap),
         cmocka_unit_test(misaligned_slices_move_in_vectors),
         cmocka_unit_test(the_first_wait_of_a_block_is_shown_until_it_ends),
+        cmocka_unit_test(a_call_word_is_never_older_than_the_data),
+        cmocka_unit_test(lanes_of_a_warp_leave_together),
     };
 #ifdef __SANITIZE_THREAD__
     (void)tests;

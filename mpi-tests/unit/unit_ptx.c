@@ -1,5 +1,5 @@
-/* The interpreter of PTX (ptx/ptx.h): each instruction's value, memory, threads that work together, and what it
- * refuses. In a build with CUDA, every kernel of the image is decoded. */
+/* The interpreter of PTX (ptx/ptx.h): each instruction's value, memory, threads that work together, and what
+ * it refuses. In a build with CUDA, every kernel of the image is decoded. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 
 #include "ptx/ptx.h"
 
-enum { WHY = 400, TEXT = 8192, THREADS = 64, MOST_VALUES = 200 };
+enum { WHY = 400, TEXT = 8192, THREADS = 64, MOST_VALUES = 300 };
 
 #define HEAD                                          \
     ".version 9.0\n.target sm_80\n.address_size 64\n" \
@@ -64,7 +64,8 @@ static void run_well(const char *body, const void *argument, int bytes, uint32_t
      }){ x })           \
          .bits)
 
-/* An instruction with the registers of its result and operands: p, h (16 bits), r (32), f, d (64), g (f64). */
+/* An instruction with the registers of its result and operands: p, h (16 bits), r (32), f, d (64), g
+ * (f64). */
 struct value {
     const char *text, *registers;
     uint64_t want, a, b, c, e;
@@ -153,8 +154,8 @@ static void instructions_have_the_values_of_the_isa(void **state)
 /* Those that compute have a row in ptx_values.def; the rest are tested below. */
 static void every_instruction_has_a_test(void **state)
 {
-    static const char *const others[] = { "ld.",   "st.",   "bra",   "ret",         "fence.", "bar",
-                                          "vote.", "shfl.", "cvta.", "a predicate", "mov.b64" };
+    static const char *const others[] = { "ld.", "st.",   "red.",  "bra",   "ret",         "fence.",
+                                          "bar", "vote.", "shfl.", "cvta.", "a predicate", "mov.b64" };
     static struct value values[MOST_VALUES];
     const int n = read_values(values);
     (void)state;
@@ -197,6 +198,36 @@ static void memory_is_loaded_and_stored_in_every_width(void **state)
     assert_true(words[6] == words[1] && words[7] == words[0] && words[8] == words[1] && words[9] == words[0]);
     assert_true((uint32_t)words[10] == 0x76543210 && words[11] == words[1]);
     assert_true(words[12] == words[0] && words[13] == words[0]);
+}
+
+static void global_memory_has_smaller_words(void **state)
+{
+    static uint64_t words[8];
+    uint64_t argument[] = { (uintptr_t)words, 0xaabbccdd };
+    (void)state;
+    words[0] = 0xfedcba9876543210;
+    run_well("ld.param.u64 %rd1, [test_param_0];\nld.param.u32 %r9, [test_param_0+8];\n"
+             "ld.global.u8 %rs1, [%rd1+1];\nst.global.u16 [%rd1+8], %rs1;\n"
+             "ld.global.u16 %rs2, [%rd1+2];\nst.global.u8 [%rd1+10], %rs2;\n"
+             "ld.global.u32 %r1, [%rd1+4];\nst.global.u32 [%rd1+12], %r1;\n"
+             "st.global.v2.u32 [%rd1+16], {%r9, %r1};\n"
+             "mov.b32 %f1, %r9;\nst.global.f32 [%rd1+28], %f1;\n"
+             "mov.b64 %fd1, %rd1;\nst.global.f64 [%rd1+32], %fd1;\n"
+             "mov.b32 {%rs3, %rs4}, %r9;\nst.u16 [%rd1+40], %rs4;\nst.u16 [%rd1+42], %rs3;\n",
+             argument, sizeof argument, 32);
+    assert_true(words[1] == 0xfedcba9800540032 && words[2] == 0xfedcba98aabbccdd);
+    assert_true(words[3] == 0xaabbccdd00000000 && words[4] == argument[0] && words[5] == 0xccddaabb);
+}
+
+static void all_threads_add_to_a_word(void **state)
+{
+    static uint64_t word;
+    uint64_t argument[] = { (uintptr_t)&word };
+    (void)state;
+    run_well("ld.param.u64 %rd1, [test_param_0];\nmov.u32 %r1, %tid.x;\ncvt.u64.u32 %rd2, %r1;\n"
+             "red.global.add.u64 [%rd1], %rd2;\n",
+             argument, sizeof argument, THREADS);
+    assert_true(word == THREADS * (THREADS - 1) / 2);
 }
 
 static void shared_memory_keeps_what_is_stored(void **state)
@@ -247,6 +278,72 @@ static void lanes_diverge_and_meet(void **state)
     }
 }
 
+static void braces_have_their_own_registers(void **state)
+{
+    static uint64_t words[3];
+    uint64_t argument[] = { (uintptr_t)words };
+    (void)state;
+    run_well("ld.param.u64 %rd1, [test_param_0];\nmov.u64 %rd2, 3;\n"
+             "{\n.reg .b64 %lhs;\nmov.u64 %lhs, 5;\n"
+             "{.reg .b64 %lhs;\n.reg .b64 %rd<3>;\nmov.u64 %lhs, 7;\nmov.u64 %rd2, %lhs;\n}\n"
+             "st.u64 [%rd1], %lhs;\n}\nst.u64 [%rd1+8], %rd2;\n"
+             "{.reg .b16 c;\nmov.b16 c, 0x3f80U;\nst.u16 [%rd1+16], c;}\n",
+             argument, sizeof argument, 32);
+    assert_true(words[0] == 5 && words[1] == 3 && words[2] == 0x3f80);
+}
+
+/* ---- modules that others' compilers wrote ---- */
+
+#define OTHER                                                                                   \
+    "//\n// Of another program\n//\n.version 9.0\n.target sm_80\n.address_size 64\n"            \
+    ".extern .func (.param .b32 func_retval0) vprintf\n(\n.param .b64 vprintf_param_0\n)\n;\n"  \
+    ".global .align 1 .b8 $str[4] = {102, 125, 102, 0};\n\n"                                    \
+    ".entry first(\n.param .u64 first_param_0,\n.param .align 1 .b8 first_param_1[3],\n"        \
+    ".param .u32 first_param_2\n)\n.maxntid 64, 1, 1\n{\n.reg .b32 %r<9>;\n.reg .b64 %rd<9>;\n" \
+    "ld.param.u64 %rd1, [first_param_0];\nld.param.u32 %r1, [first_param_2];\n"                 \
+    "mov.u32 %r2, %nctaid.x;\nmov.u32 %r3, %ctaid.x;\nmul.lo.s32 %r4, %r1, %r2;\n"              \
+    "mul.wide.u32 %rd2, %r3, 8;\nadd.s64 %rd3, %rd1, %rd2;\ncvt.u64.u32 %rd4, %r4;\n"           \
+    "st.u64 [%rd3], %rd4;\n{st.u64 [%rd3], %rd4;\n}\nret;\n\n}\n"                               \
+    ".entry second()\n{\n.reg .b64 %rd<9>;\nmov.u64 %rd1, $str;\nret;\n}\n"
+
+static void a_kernel_has_parameters_and_its_place_in_a_grid(void **state)
+{
+    static uint64_t words[5];
+    static struct {
+        uint64_t words;
+        uint8_t bytes[3];
+        uint32_t factor;
+    } argument = { .factor = 7 };
+    const struct rondo_sim_rules rules = { .patience = 1000 };
+    const struct ptx_parameter *p;
+    struct ptx_run run = { .argument = &argument };
+    struct rondo_sim_result result;
+    struct rondo_sim_grid grid;
+    char why[WHY] = "";
+    struct ptx_module *m = ptx_open(OTHER, why, sizeof why);
+    (void)state;
+    assert_string_equal(why, "");
+    assert_int_equal(ptx_count(m), 2);
+    run.program = ptx_find(m, "first", why, sizeof why);
+    assert_non_null(run.program);
+    assert_int_equal(ptx_parameters(run.program, &p), 3);
+    assert_true(p[0].at == 0 && p[0].bytes == 8 && p[1].at == 8 && p[1].bytes == 3);
+    assert_true(p[2].at == 12 && p[2].bytes == 4 && ptx_argument_bytes(run.program) == sizeof argument);
+    argument.words = (uintptr_t)words;
+    grid = ptx_grid(&run, 2, 32);
+    rondo_sim_run(&rules, &grid, 1, &result);
+    assert_string_equal(result.why, "");
+    assert_true(words[0] == 14 && words[1] == 14 && words[2] == 0);
+    run.first = 3;
+    run.blocks = 5;
+    grid = ptx_grid(&run, 2, 32);
+    rondo_sim_run(&rules, &grid, 1, &result);
+    assert_true(words[0] == 14 && words[2] == 0 && words[3] == 35 && words[4] == 35);
+    assert_null(ptx_find(m, "second", why, sizeof why));
+    assert_string_equal(why, "line 40: unknown operand: $str");
+    ptx_close(m);
+}
+
 /* A thread polls a word that another one sets after some time. */
 static void a_polling_loop_gives_way(void **state)
 {
@@ -274,6 +371,7 @@ static void what_a_gpu_would_fault_at_ends_the_run(void **state)
         { "st.global.u64 [%rd1+4], %rd1;", "no multiple" },
         { "ld.shared.u32 %r1, [mem+256];", "outside of shared memory" },
         { "ld.param.u64 %rd2, [test_param_0+8];", "outside of the arguments" },
+        { "red.global.add.u64 [%rd1+4], %rd1;", "no multiple" },
         { "mov.b64 %rd2, test_param_0;\nld.u64 %rd3, [%rd2];", "or no address" },
         { "mov.b64 %rd2, test_param_0;\ncvta.param.u64 %rd3, %rd2;\nld.global.u64 %rd4, [%rd3];",
           "of the arguments" },
@@ -311,6 +409,8 @@ static void unknown_text_is_an_error_with_its_line(void **state)
         "ld.shared.u32 %r1, [test_param_0];",
         "add.ftz.f32 %f1, %f2, %f3;",
         "atom.add.u32 %r1, [%rd1], 1;",
+        "{ .reg .b64 %lhs; } mov.u64 %lhs, 5;",
+        "red.shared.add.u64 [%r1], %rd1;",
     };
     (void)state;
     for (size_t i = 0; i < RONDO_COUNTOF(bodies); i++) {
@@ -369,8 +469,12 @@ int main(void)
         cmocka_unit_test(instructions_have_the_values_of_the_isa),
         cmocka_unit_test(every_instruction_has_a_test),
         cmocka_unit_test(memory_is_loaded_and_stored_in_every_width),
+        cmocka_unit_test(global_memory_has_smaller_words),
+        cmocka_unit_test(all_threads_add_to_a_word),
         cmocka_unit_test(shared_memory_keeps_what_is_stored),
         cmocka_unit_test(lanes_diverge_and_meet),
+        cmocka_unit_test(braces_have_their_own_registers),
+        cmocka_unit_test(a_kernel_has_parameters_and_its_place_in_a_grid),
         cmocka_unit_test(a_polling_loop_gives_way),
         cmocka_unit_test(what_a_gpu_would_fault_at_ends_the_run),
         cmocka_unit_test(unknown_text_is_an_error_with_its_line),

@@ -15,12 +15,7 @@
 #include "net/transport/slots.h"
 #include "fake_ranks.h"
 
-enum { SLOTS = 256 << 10, NLINKS = 4, RANKS = 3, COMMS = 5 };
-#ifdef __SANITIZE_THREAD__
-enum { NCALLS = 20 }; /* 9 s instead of 30 */
-#else
-enum { NCALLS = 70 };
-#endif
+enum { SLOTS = 256 << 10, NLINKS = 4, RANKS = 3, COMMS = 5, NCALLS = FAKE_ROUNDS(70) };
 
 static uint64_t draw(uint64_t *state)
 {

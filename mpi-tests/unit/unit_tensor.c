@@ -1,10 +1,13 @@
-/* Named tensors between ranks that are threads, over shared memory and over sockets: what arrives, and with
- * how many messages. unit_tensor_fault tests what goes wrong. */
+/* Named tensors between ranks that are threads, over shared memory, sockets and simulated NICs: what arrives,
+ * and with how many messages. unit_tensor_fault tests what goes wrong. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <time.h>
 #include <cmocka.h>
 
+#include "base/fault.h"
+#include "tensor/share.h"
+#include "tensor/store.h"
 #include "tensor_world.h"
 
 /* ---- messages ---- */
@@ -39,9 +42,9 @@ static void count_messages(struct fake_rank *r)
         FAKE_CHECK(r, s.requests == 0 && s.re_requests == 0 && s.meta_data == 2 && s.errors == 0);
         FAKE_CHECK(r, s.contents == 4 && s.content_bytes == 300000 && s.message_writes == 2, "%d writes",
                    (int)s.message_writes);
-        FAKE_CHECK(r, s.staged_bytes == 0 && s.cloned_bytes == 0);
+        FAKE_CHECK(r, s.staged_bytes == 0 && s.cloned_bytes == 0 && s.direct == (over_writes() ? 4u : 0u));
     } else {
-        int net = strcmp(getenv("RONDO_TENSOR_TRANSPORT"), "net") == 0;
+        int net = over_net();
         FAKE_CHECK(r, s.requests == 4 && s.re_requests == 2 && s.meta_data == 0 && s.contents == 0);
         FAKE_CHECK(r, s.pulled == 4 && s.pulled_bytes == 300000 && s.dropped == 0 && s.staged_bytes == 0);
         FAKE_CHECK(r, s.other_messages == (net ? 4u : 0u), "deliveries: %d", (int)s.other_messages);
@@ -51,7 +54,156 @@ static void count_messages(struct fake_rank *r)
     FAKE_OK(r, rondo_tensor_store_destroy(store));
 }
 
-BOTH_WIRES(a_pull_is_two_round_trips_at_first_and_after_a_change_else_one, 2, count_messages)
+ALL_WIRES(a_pull_is_two_round_trips_at_first_and_after_a_change_else_one, 2, count_messages)
+
+enum { IN_A_ROW = 50 };
+
+/* Nobody waits for single deliveries: they go with the next request. */
+static void pulls_in_a_row(struct fake_rank *r)
+{
+    static uint8_t data[20000], got[20000];
+    rondo_tensor_store *store;
+    FAKE_OK(r, rondo_tensor_store_create(r->comm, NULL, &store));
+    if (r->rank == 0) {
+        rondo_tensor t = tensor_of(data, sizeof(data));
+        rondo_tensor_request *sent;
+        FAKE_OK(r, rondo_tensor_publish(store, "w", 0, &t, IN_A_ROW, &sent));
+        FAKE_OK(r, rondo_tensor_wait(sent, PATIENCE_MS)); /* all have been delivered */
+    } else {
+        for (int i = 0; i < IN_A_ROW; i++) {
+            rondo_tensor t = tensor_of(got, sizeof(got));
+            FAKE_OK(r, rondo_tensor_recv(store, "w", 0, 0, &t, NULL));
+        }
+        rondo_tensor_stats s = stats_of(store);
+        FAKE_CHECK(r, s.other_messages == (over_net() ? IN_A_ROW : 0u), "%d deliveries",
+                   (int)s.other_messages);
+        /* One each, a re-request, and where this thread is interrupted for long. */
+        FAKE_CHECK(r, s.message_writes < IN_A_ROW + IN_A_ROW / 2, "%d writes", (int)s.message_writes);
+    }
+    FAKE_OK(r, rondo_tensor_store_destroy(store));
+}
+
+ALL_WIRES(deliveries_go_with_the_next_request, 2, pulls_in_a_row)
+
+#if RONDO_HAVE_VERBS
+enum { STEADY = 100000 };
+
+/* Has rank 0 acknowledged all messages? */
+static int has_been_read(rondo_tensor_store *store)
+{
+    pthread_mutex_lock(&store->core->lock);
+    int busy = store->core->conn_of[0]->remote_busy;
+    pthread_mutex_unlock(&store->core->lock);
+    return !busy;
+}
+
+/* In the steady state, what the NIC writes with immediate data is one message, its acknowledgement, and the
+ * content: all of it, from where it lies to where the caller gets it, with the request's index. */
+static void letters(struct fake_rank *r)
+{
+    rondo_tensor_store *store;
+    uint8_t *data;
+    FAKE_OK(r, rondo_tensor_store_create(r->comm, NULL, &store));
+    FAKE_OK(r, rondo_tensor_alloc(store, STEADY, (void **)&data));
+    rondo_tensor t = tensor_of(data, STEADY);
+    if (r->rank == 0) {
+        pattern(data, STEADY, 1);
+        FAKE_OK(r, rondo_tensor_publish(store, "w", 0, &t, RONDO_TENSOR_UNTIL_RETIRED, NULL));
+        FAKE_OK(r, rondo_barrier(r->comm, NULL));
+    } else {
+        uint32_t wanted[] = { RONDO_TENSOR_IMM_MESSAGE, RONDO_TENSOR_IMM_ACK, 0 };
+        struct fake_write writes[FAKE_WRITES];
+        int n = 0, plain = 0;
+        FAKE_OK(r, rondo_tensor_recv(store, "w", 0, 0, &t, NULL));
+        UNTIL(r, store, has_been_read(store));
+        wanted[2] = store->core->last_index + 1;
+        memset(data, 0, STEADY);
+        rondo_tensor_stats before = stats_of(store);
+        (void)fake_verbs_take_writes(writes);
+        FAKE_OK(r, rondo_tensor_recv(store, "w", 0, 0, &t, NULL));
+        UNTIL(r, store, has_been_read(store));
+        FAKE_CHECK(r, t.data == data && has_pattern(data, STEADY, 0, 1));
+        for (int i = fake_verbs_take_writes(writes) - 1; i >= 0; i--) {
+            const struct fake_write *write = &writes[i];
+            if (write->opcode != IBV_WR_RDMA_WRITE_WITH_IMM) {
+                plain += write->bytes == sizeof(uint64_t) + RONDO_NET_NOTE;
+                continue;
+            }
+            int which = 0;
+            while (which < 3 && wanted[which] != write->imm) which++;
+            FAKE_CHECK(r, which < 3, "immediate data %08x", write->imm);
+            if (which < 3) wanted[which] = RONDO_TENSOR_LAST_INDEX; /* once each */
+            FAKE_CHECK(r, which != 1 || write->bytes == 0);
+            FAKE_CHECK(r, which != 2 || (write->bytes == STEADY && write->to == (uintptr_t)data));
+            n++;
+        }
+        FAKE_CHECK(r, n == 3 && plain == 1, "%d writes with immediate data, %d notes", n, plain);
+        rondo_tensor_stats after = stats_of(store);
+        FAKE_CHECK(r, after.requests == before.requests + 1 && after.re_requests == before.re_requests &&
+                          after.staged_bytes == 0 && after.registrations == before.registrations);
+        FAKE_OK(r, rondo_barrier(r->comm, NULL));
+    }
+    FAKE_OK(r, rondo_tensor_store_destroy(store));
+}
+
+static void a_content_is_one_write_with_the_requests_index_into_its_place(void **state)
+{
+    (void)state;
+    use_wire(VERBS);
+    fake_ranks(2, letters, NULL);
+    end_wire(VERBS);
+}
+
+/* Large contents go in pieces over both ports; small ones take them in turn. */
+static void both_ports(struct fake_rank *r)
+{
+    enum { BIG = (9 << 20) + 77, SMALL = 20000, SMALLS = 30 };
+    rondo_tensor_store *store;
+    uint8_t *data[2];
+    FAKE_OK(r, rondo_tensor_store_create(r->comm, NULL, &store));
+    FAKE_OK(r, rondo_tensor_alloc(store, BIG, (void **)&data[0]));
+    FAKE_OK(r, rondo_tensor_alloc(store, SMALL, (void **)&data[1]));
+    rondo_tensor big = tensor_of(data[0], BIG), small = tensor_of(data[1], SMALL);
+    if (r->rank == 0) {
+        pattern(data[0], BIG, 1);
+        pattern(data[1], SMALL, 2);
+        FAKE_OK(r, rondo_tensor_publish(store, "big", 0, &big, RONDO_TENSOR_UNTIL_RETIRED, NULL));
+        FAKE_OK(r, rondo_tensor_publish(store, "small", 0, &small, RONDO_TENSOR_UNTIL_RETIRED, NULL));
+    } else {
+        rondo_tensor_request *pulls[SMALLS];
+        rondo_tensor got[SMALLS];
+        FAKE_OK(r, rondo_tensor_recv(store, "big", 0, 0, &big, NULL));
+        FAKE_CHECK(r, big.bytes == BIG && has_pattern(data[0], BIG, 0, 1));
+        for (int i = 0; i < SMALLS; i++) {
+            got[i] = (rondo_tensor)RONDO_TENSOR_INIT;
+            FAKE_OK(r, rondo_tensor_pull(store, "small", 0, 0, NULL, &got[i], &pulls[i]));
+        }
+        FAKE_OK(r, rondo_tensor_recv(store, "big", 0, 0, &big, NULL));
+        for (int i = 0; i < SMALLS; i++) {
+            FAKE_OK(r, rondo_tensor_wait(pulls[i], PATIENCE_MS));
+            FAKE_CHECK(r, has_pattern(got[i].data, SMALL, 0, 2));
+            FAKE_OK(r, rondo_tensor_free(store, got[i].data));
+        }
+        FAKE_CHECK(r, has_pattern(data[0], BIG, 0, 1) && fake_verbs_live(FAKE_QP) == 8);
+    }
+    FAKE_OK(r, rondo_barrier(r->comm, NULL));
+    rondo_tensor_stats s = stats_of(store);
+    FAKE_CHECK(r, s.staged_bytes == 0 && s.direct == (r->rank == 0 ? 2u + SMALLS : 0u));
+    FAKE_CHECK(r, s.registrations <= 2 + 1 + 2 * 2 * s.arenas_made, "%d", (int)s.registrations);
+    FAKE_OK(r, rondo_tensor_store_destroy(store));
+}
+
+static void large_tensors_are_striped_over_ports_and_queue_pairs(void **state)
+{
+    (void)state;
+    setenv("RONDO_TENSOR_PORTS", "2", 1);
+    use_wire(VERBS);
+    fake_ranks(2, both_ports, NULL);
+    end_wire(VERBS);
+    unsetenv("RONDO_TENSOR_PORTS");
+    rondo_param_reload();
+}
+#endif
 
 /* ---- many tensors ---- */
 
@@ -118,7 +270,7 @@ static void all_to_all(struct fake_rank *r)
     free(pull);
 }
 
-BOTH_WIRES(random_tensors_arrive_in_both_orders_between_all_ranks, RANKS, all_to_all)
+ALL_WIRES(random_tensors_arrive_in_both_orders_between_all_ranks, RANKS, all_to_all)
 
 /* ---- pull_many ---- */
 
@@ -168,7 +320,7 @@ static void pull_many(struct fake_rank *r)
     FAKE_OK(r, rondo_tensor_store_destroy(store));
 }
 
-BOTH_WIRES(thousands_of_keys_travel_in_a_few_writes, 2, pull_many)
+ALL_WIRES(thousands_of_keys_travel_in_a_few_writes, 2, pull_many)
 
 /* ---- slices, kinds of tensors, memory ---- */
 
@@ -209,7 +361,7 @@ static void slices(struct fake_rank *r)
     FAKE_OK(r, rondo_tensor_store_destroy(store));
 }
 
-BOTH_WIRES(slices_are_cut_at_the_publisher, 2, slices)
+ALL_WIRES(slices_are_cut_at_the_publisher, 2, slices)
 
 struct box {
     int released, packed;
@@ -270,7 +422,7 @@ static void kinds(struct fake_rank *r)
     FAKE_OK(r, rondo_tensor_store_destroy(store));
 }
 
-BOTH_WIRES(packed_dead_and_empty_tensors_arrive_as_such, 2, kinds)
+ALL_WIRES(packed_dead_and_empty_tensors_arrive_as_such, 2, kinds)
 
 /* ---- lifetimes ---- */
 
@@ -300,7 +452,7 @@ static void lifetimes(struct fake_rank *r)
     FAKE_OK(r, rondo_tensor_store_destroy(store));
 }
 
-BOTH_WIRES(a_publication_serves_as_many_pulls_as_it_says, 4, lifetimes)
+ALL_WIRES(a_publication_serves_as_many_pulls_as_it_says, 4, lifetimes)
 
 static void latest(struct fake_rank *r)
 {
@@ -323,7 +475,7 @@ static void latest(struct fake_rank *r)
     FAKE_OK(r, rondo_tensor_store_destroy(store));
 }
 
-BOTH_WIRES(latest_is_the_highest_step_that_is_published, 2, latest)
+ALL_WIRES(latest_is_the_highest_step_that_is_published, 2, latest)
 
 static void find_any(struct fake_rank *r)
 {
@@ -350,7 +502,7 @@ static void find_any(struct fake_rank *r)
     FAKE_OK(r, rondo_tensor_store_destroy(store));
 }
 
-BOTH_WIRES(a_key_of_any_rank_is_found, 4, find_any)
+ALL_WIRES(a_key_of_any_rank_is_found, 4, find_any)
 
 /* A rank that only computes serves others. */
 static void passive(struct fake_rank *r)
@@ -375,7 +527,151 @@ static void passive(struct fake_rank *r)
     FAKE_OK(r, rondo_tensor_store_destroy(store));
 }
 
-BOTH_WIRES(a_publisher_is_passive, 2, passive)
+ALL_WIRES(a_publisher_is_passive, 2, passive)
+
+/* ---- copies by both ends ---- */
+
+enum { SHARED_BYTES = (1 << 20) + 5, SHARED_PULLS = 20 };
+static int has_helped, pulls_ended; /* atomic */
+
+/* Wait, with a core of its own as far as the store knows. *(int *)r->arg: parts cannot be written. */
+static void wait_and_help(struct fake_rank *r, rondo_tensor_store *store)
+{
+    struct rondo_tensor_core *core = store->core;
+    __atomic_add_fetch(&core->drivers, 1, __ATOMIC_SEQ_CST);
+    while (!__atomic_load_n(&pulls_ended, __ATOMIC_ACQUIRE)) {
+        int moved = 0;
+        pthread_mutex_lock(&core->lock);
+        core->spins = 1;
+        rondo_tensor_progress(core, &moved);
+        __atomic_store_n(&has_helped, core->stats.helped_bytes > 0, __ATOMIC_RELAXED);
+        pthread_mutex_unlock(&core->lock);
+        sched_yield();
+    }
+    __atomic_sub_fetch(&core->drivers, 1, __ATOMIC_SEQ_CST);
+    FAKE_CHECK(r, has_helped == !*(int *)r->arg, "it wrote %llu bytes",
+               (unsigned long long)stats_of(store).helped_bytes);
+}
+
+static void shared_copies(struct fake_rank *r)
+{
+    static uint8_t data[SHARED_BYTES], got[SHARED_BYTES + 1];
+    rondo_tensor_store *store;
+    int64_t begun_ns = rondo_now_ns();
+    FAKE_OK(r, rondo_tensor_store_create(r->comm, NULL, &store));
+    if (r->rank == 0) {
+        rondo_tensor t = tensor_of(data, sizeof(data));
+        pattern(data, sizeof(data), 1);
+        FAKE_OK(r, rondo_tensor_publish(store, "w", 0, &t, RONDO_TENSOR_UNTIL_RETIRED, NULL));
+        wait_and_help(r, store);
+    } else {
+        for (int i = 0;
+             i < SHARED_PULLS || (!*(int *)r->arg && !__atomic_load_n(&has_helped, __ATOMIC_RELAXED) &&
+                                  rondo_now_ns() - begun_ns < rondo_ms_to_ns(PATIENCE_MS));
+             i++) {
+            rondo_tensor t = tensor_of(got + 1, SHARED_BYTES); /* not at a page's begin */
+            memset(got, 99, sizeof(got));
+            FAKE_OK(r, rondo_tensor_recv(store, "w", 0, 0, &t, NULL));
+            FAKE_CHECK(r,
+                       t.bytes == SHARED_BYTES && has_pattern(got + 1, SHARED_BYTES, 0, 1) && got[0] == 99);
+        }
+        __atomic_store_n(&pulls_ended, 1, __ATOMIC_RELEASE);
+    }
+    FAKE_OK(r, rondo_tensor_store_destroy(store));
+}
+
+static void a_publisher_that_waits_copies_parts_if_it_can(void **state)
+{
+    (void)state;
+    use_wire(SHARED_MEMORY);
+    for (int fails = 0; fails < 2; fails++) {
+        set_param("RONDO_FAULT", fails ? "rank=0,phase=tensor_help,act=fail" : NULL);
+        assert_int_equal(rondo_fault_init(), RONDO_SUCCESS);
+        __atomic_store_n(&pulls_ended, 0, __ATOMIC_RELEASE);
+        fake_ranks(2, shared_copies, &fails);
+    }
+    set_param("RONDO_FAULT", NULL);
+    assert_int_equal(rondo_fault_init(), RONDO_SUCCESS);
+}
+
+/* Copy contents of 1 MiB that take these times alone and by both. @return how many were copied by both. */
+static int copied_by_both(struct rondo_tensor_pace *pace, int contents, int64_t alone_ns, int64_t both_ns)
+{
+    int n = 0;
+    for (int i = 0; i < contents; i++) {
+        int both = rondo_tensor_pace_both(pace);
+        rondo_tensor_pace_note(pace, both, 1 << 20, both ? both_ns : alone_ns);
+        n += both;
+    }
+    return n;
+}
+
+static void the_faster_way_is_found(void **state)
+{
+    struct rondo_tensor_pace pace = { 0 };
+    (void)state;
+    assert_int_equal(rondo_tensor_pace_both(&pace), 1);
+    rondo_tensor_pace_note(&pace, 1, 1 << 20, 900000); /* the first one takes long for other reasons */
+    assert_int_equal(copied_by_both(&pace, 5, 100000, 60000), 2);
+    assert_int_equal(copied_by_both(&pace, 32, 100000, 60000), 31);
+    assert_true(copied_by_both(&pace, 4096, 100000, 400000) < 32); /* the publisher has got other work */
+    assert_true(copied_by_both(&pace, 400, 100000, 60000) > 100);  /* it has time again */
+    assert_true(copied_by_both(&pace, 256, 100000, 60000) >= 253);
+}
+
+/* Contents of 1 to 256 pages, which both ends mark. */
+struct sharing {
+    struct rondo_tensor_share share;
+    int ended; /* atomic */
+    uint8_t memory[256][4096];
+};
+
+static size_t bytes_of(uint16_t number)
+{
+    return 1 + (size_t)number * 7919 % sizeof(((struct sharing *)0)->memory);
+}
+
+static size_t mark_pieces(struct sharing *s, uint16_t number, int from_back)
+{
+    size_t all = 0, from, bytes;
+    uint64_t place;
+    while ((bytes = rondo_tensor_share_take(&s->share, number, bytes_of(number), from_back, &from, &place)) >
+           0) {
+        for (size_t at = 0; at < bytes; at += 4096) ((uint8_t *)(uintptr_t)place)[at]++;
+        all += bytes;
+        if (from_back) rondo_tensor_share_finish(&s->share, bytes, 0);
+    }
+    return all;
+}
+
+static void *help_ever(void *arg)
+{
+    struct sharing *s = arg;
+    while (!__atomic_load_n(&s->ended, __ATOMIC_ACQUIRE))
+        (void)mark_pieces(s, rondo_tensor_share_number(&s->share), 1);
+    return NULL;
+}
+
+static void every_page_of_a_shared_copy_is_taken_once(void **state)
+{
+    static struct sharing s;
+    pthread_t other;
+    (void)state;
+    rondo_tensor_share_close(&s.share);
+    assert_int_equal(pthread_create(&other, NULL, help_ever, &s), 0);
+    for (uint16_t number = 20000; number > 0; number--) {
+        size_t bytes = bytes_of(number), pages = bytes / 4096 + (bytes % 4096 > 0);
+        for (size_t i = 0; i < 256; i++) s.memory[i][0] = 0;
+        rondo_tensor_share_open(&s.share, number, s.memory);
+        size_t mine = mark_pieces(&s, number, 0);
+        while (__atomic_load_n(&s.share.finished, __ATOMIC_ACQUIRE) < bytes - mine) sched_yield();
+        rondo_tensor_share_close(&s.share);
+        assert_int_equal(s.share.finished, bytes - mine);
+        for (size_t i = 0; i < 256; i++) assert_int_equal(s.memory[i][0], i < pages);
+    }
+    __atomic_store_n(&s.ended, 1, __ATOMIC_RELEASE);
+    pthread_join(other, NULL);
+}
 
 /* ---- threads ---- */
 
@@ -437,12 +733,17 @@ static void threads(struct fake_rank *r)
 }
 
 /* 4 on each of 2 ranks. */
-BOTH_WIRES(eight_threads_publish_and_pull, 2, threads)
+ALL_WIRES(eight_threads_publish_and_pull, 2, threads)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_pull_is_two_round_trips_at_first_and_after_a_change_else_one),
+        cmocka_unit_test(deliveries_go_with_the_next_request),
+#if RONDO_HAVE_VERBS
+        cmocka_unit_test(a_content_is_one_write_with_the_requests_index_into_its_place),
+        cmocka_unit_test(large_tensors_are_striped_over_ports_and_queue_pairs),
+#endif
         cmocka_unit_test(random_tensors_arrive_in_both_orders_between_all_ranks),
         cmocka_unit_test(thousands_of_keys_travel_in_a_few_writes),
         cmocka_unit_test(slices_are_cut_at_the_publisher),
@@ -451,6 +752,9 @@ int main(void)
         cmocka_unit_test(latest_is_the_highest_step_that_is_published),
         cmocka_unit_test(a_key_of_any_rank_is_found),
         cmocka_unit_test(a_publisher_is_passive),
+        cmocka_unit_test(a_publisher_that_waits_copies_parts_if_it_can),
+        cmocka_unit_test(every_page_of_a_shared_copy_is_taken_once),
+        cmocka_unit_test(the_faster_way_is_found),
         cmocka_unit_test(eight_threads_publish_and_pull),
     };
     const char *given = getenv("SEED");

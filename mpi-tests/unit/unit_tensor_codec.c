@@ -57,7 +57,10 @@ static void random_message(struct rondo_tensor_message *m, char *name, char *tex
     if (fields & RONDO_TENSOR_F_STEP) m->step = rnd() >> 1;
     if (fields & RONDO_TENSOR_F_SLICE)
         m->slice = (rondo_tensor_slice){ (enum rondo_tensor_part)(rnd() % 3), rnd(), rnd() };
-    if (fields & RONDO_TENSOR_F_PLACE) m->address = rnd(), m->rkey = (uint32_t)rnd();
+    if (fields & RONDO_TENSOR_F_PLACE) {
+        m->address = rnd();
+        for (int i = 0; i < RONDO_TENSOR_PORTS; i++) m->rkey[i] = (uint32_t)rnd();
+    }
     if (fields & RONDO_TENSOR_F_META) random_meta(&m->meta);
     if (fields & RONDO_TENSOR_F_CHECKSUM) m->checksum = rnd();
     if (fields & RONDO_TENSOR_F_RANK) m->rank = (int32_t)rnd();
@@ -78,7 +81,8 @@ static void assert_same(const struct rondo_tensor_message *a, const struct rondo
     assert_int_equal(a->flags, b->flags);
     assert_int_equal(a->index, b->index);
     assert_int_equal(a->epoch, b->epoch);
-    assert_true(a->step == b->step && a->address == b->address && a->rkey == b->rkey);
+    assert_true(a->step == b->step && a->address == b->address &&
+                memcmp(a->rkey, b->rkey, sizeof(a->rkey)) == 0);
     assert_true(a->slice.part == b->slice.part && a->slice.first == b->slice.first &&
                 a->slice.count == b->slice.count);
     assert_true(rondo_tensor_meta_same(&a->meta, &b->meta));
@@ -119,14 +123,14 @@ static void every_message_survives_and_every_cut_is_noticed(void **state)
 /* The wire format, byte for byte: a change of it is a change of RONDO_TENSOR_WIRE_VERSION. */
 static void a_request_has_these_bytes(void **state)
 {
-    static const uint8_t wanted[] = { 1,    1,    0,    77,                        /* type, flags, bytes */
+    static const uint8_t wanted[] = { 1,    1,    0,    81,                        /* type, flags, bytes */
                                       0,    0,    0,    7,    0,    0,    0,    2, /* index, epoch */
                                       0,    0,    0,    0,    0,    0,    0,    9, /* step */
-                                      2,    0,    0,    0,    0,    0,    0,    0,    1, 0, 0, 0,
-                                      0,    0,    0,    0,    3, /* rows 1 to 3 */
+                                      2,    0,    0,    0,    0,    0,    0,    0,    1, 0, 0, 0, 0,
+                                      0,    0,    0,    3, /* rows 1 to 3 */
                                       0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0, 0, 0, 5, /* place */
-                                      0,    0,    7,    1,    0,    0,    0,    0,    0, 0, 0, 12,
-                                      0,    0,    0,    0,    0,    0,    0,    3, /* meta-data */
+                                      0,    0,    0,    6,    0,    0,    7,    1,    0, 0, 0, 0, 0,
+                                      0,    0,    12,   0,    0,    0,    0,    0,    0, 0, 3, /* meta-data */
                                       0,    6,    'w',  'e',  'i',  'g',  'h',  't' };
     struct rondo_tensor_message m = {
         .type = RONDO_TENSOR_TENSOR_REQUEST,
@@ -136,13 +140,13 @@ static void a_request_has_these_bytes(void **state)
         .step = 9,
         .slice = { RONDO_TENSOR_ROWS, 1, 3 },
         .address = 0x1122334455667788,
-        .rkey = 5,
+        .rkey = { 5, 6 },
         .meta = { .type = RONDO_FLOAT32, .ndims = 1, .shape = { 3 }, .bytes = 12 },
         .name = "weight",
         .name_bytes = 6
     };
     uint8_t bytes[RONDO_TENSOR_MAX_MESSAGE], batch[RONDO_TENSOR_BATCH_HEAD];
-    static const uint8_t head[] = { 'R', 'T', 'N', 'S', 0, 1, 0, 0, 0, 0, 0, 93, 0, 0, 0, 3 };
+    static const uint8_t head[] = { 'R', 'T', 'N', 'S', 0, 3, 0, 0, 0, 0, 0, 97, 0, 0, 0, 3 };
     (void)state;
     assert_int_equal(rondo_tensor_encode(&m, bytes, sizeof(bytes)), sizeof(wanted));
     assert_memory_equal(bytes, wanted, sizeof(wanted));
@@ -213,7 +217,7 @@ static void message_buffers_are_checked(void **state)
     assert_int_equal(rondo_tensor_batch_decode(head, 100, 6, &end), RONDO_REMOTE_ERROR); /* a replay */
     head[5]++;
     assert_int_equal(rondo_tensor_batch_decode(head, 100, 5, &end), RONDO_REMOTE_ERROR);
-    assert_non_null(strstr(rondo_error_text(), "version 2"));
+    assert_non_null(strstr(rondo_error_text(), "version 3"));
     head[5]--;
     head[0] ^= 1;
     assert_int_equal(rondo_tensor_batch_decode(head, 100, 5, &end), RONDO_REMOTE_ERROR);

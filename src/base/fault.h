@@ -4,8 +4,8 @@
  * exits without cleaning up (exit) or sleeps (delay:MS), or the point fails (fail). An absent word matches
  * everything.
  *
- * Phases: the rounds of creation (open, peers, graphs, shapes, connections, ready, hello) and `call`,
- * where op is the number of the collective.
+ * Phases: the rounds of creation (open, peers, graphs, shapes, connections, ready, hello), control
+ * (after ready, before the control plane runs) and `call`, where op is the number of the collective.
  *
  * Only builds with --enable-devel or --enable-sanitizers have fault points (RONDO_FAULTS); there, an unarmed
  * point costs a load and a branch.

@@ -52,8 +52,8 @@ void rondo_log_set_rank(int rank) { thread_rank = rank; }
 
 int rondo_log_rank(void) { return thread_rank; }
 
-/* Rank and size of the process's first communicator, in one word; atomic. NO_RANK: none yet; SEVERAL_RANKS: the
- * process has more than one rank, so that none is its own. */
+/* Rank and size of the process's first communicator, in one word; atomic. NO_RANK: none yet; SEVERAL_RANKS:
+ * the process has more than one rank, so that none is its own. */
 static const uint64_t NO_RANK = UINT64_MAX, SEVERAL_RANKS = UINT64_MAX - 1;
 static uint64_t process_rank = UINT64_MAX;
 

@@ -87,6 +87,12 @@ static inline size_t rondo_param_mailbox_size(int nlocal)
 {
     return (size_t)(nlocal == 2 ? rondo_params()->pair_size : rondo_params()->mailbox_size);
 }
+/** Bytes of a staging place of direct access on GPUs; 0: there is none. */
+static inline size_t rondo_param_direct_gpu(void)
+{
+    int64_t said = rondo_params()->direct_gpu;
+    return said == RONDO_PARAM_AUTO ? (size_t)RONDO_PARAM_DIRECT_GPU << 10 : (size_t)said;
+}
 /** Bytes of a connection's buffer for a protocol, on host memory or on GPUs. */
 int64_t rondo_param_buffer_bytes(enum rondo_proto proto, int gpus);
 /** Most channels of a communicator whose config allows @a most (below 1: any); at least MIN_NCHANNELS. */

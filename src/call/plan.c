@@ -125,6 +125,20 @@ static void conns_rest(struct rondo_run *run)
     run->ready = conns_ready;
 }
 
+/* Threads of a GPU's blocks by the model that chose their number; 0: the most, or RONDO_NTHREADS. */
+static uint16_t threads_of(const struct rondo_ctx *ctx, const struct rondo_task *t,
+                           const struct rondo_choice *choice)
+{
+    int nchannels, threads;
+    if (!ctx->backend->is_gpu || !rondo_is_gpu_model(&ctx->wiring.layout) || rondo_params()->nthreads > 0 ||
+        rondo_algo_medium(choice->algo) != RONDO_MEDIUM_CONNS) {
+        return 0;
+    }
+    rondo_gpu_blocks(&ctx->wiring.layout, (enum rondo_algo)choice->algo, (enum rondo_proto)choice->proto,
+                     rondo_task_bytes(t), &nchannels, &threads);
+    return (uint16_t)threads;
+}
+
 static void fill_work(struct rondo_ctx *ctx, struct rondo_run *run, const struct rondo_task *t,
                       const struct rondo_choice *choice, int channel)
 {
@@ -144,6 +158,7 @@ static void fill_work(struct rondo_ctx *ctx, struct rondo_run *run, const struct
     w->mailbox = ctx->wiring.mailbox;
     w->direct = ctx->wiring.direct;
     run->lane = (uint32_t)channel;
+    run->threads = threads_of(ctx, t, choice);
     run->schedule = rondo_schedule_find((enum rondo_coll)w->coll, (enum rondo_algo)w->algo);
     rondo_seat_of(&ctx->wiring.layout, channel, (enum rondo_algo)w->algo, (enum rondo_coll)w->coll, t->root,
                   &w->seat);
@@ -179,6 +194,7 @@ static void fill_run(struct rondo_ctx *ctx, struct rondo_run *run, const struct 
               is_fallback ? at - nprimary : at);
     run->work.cma = kernel_copies(ctx, t, selection);
     run->fallback_of = is_fallback ? primary : NULL;
+    run->asks = ctx->backend->is_gpu && !is_fallback && selection->fallback.nchannels > 0;
 }
 
 /* all_to_all in one work: an all_gather with a different block for each rank. */
@@ -216,6 +232,16 @@ static void begin_call(const struct rondo_ctx *ctx, struct rondo_run *run, const
     rondo_run_call(run, in, out, word, ctx->calls.seq);
     run->in_place = (uint8_t)ends_in_other_block(ctx, &run->work);
     rondo_run_begin(run);
+}
+
+/* How many runs for copy engines has the call? Its other runs are these runs' fallbacks, and have none. */
+static int copies_of(const struct rondo_task *t, struct rondo_selection *selection)
+{
+    int copies = t->ctx->backend->copies(t);
+    if (copies && selection->fallback.nchannels > 0) {
+        *selection = (struct rondo_selection){ .primary = selection->fallback };
+    }
+    return copies;
 }
 
 static rondo_status add_copies(struct rondo_plan *plan, const struct rondo_task *t, uint32_t word)
@@ -322,8 +348,9 @@ static rondo_status keep(struct rondo_ctx *ctx, const struct rondo_task *t, uint
 {
     struct rondo_cached *entry;
     struct rondo_selection selection;
-    int copies = t->ctx->backend->copies(t);
+    int copies;
     RONDO_TRY(rondo_plan_choose(ctx, t, &selection));
+    copies = copies_of(t, &selection);
     *kept = NULL;
     if (t->coll == RONDO_COLL_ALL_TO_ALL && falls_back_on_messages(&selection)) {
         return RONDO_SUCCESS; /* messages are built for every call */
@@ -446,7 +473,7 @@ static rondo_status add_collective(struct rondo_plan *plan, const struct rondo_t
         }
     }
     RONDO_TRY(rondo_plan_choose(ctx, t, &selection));
-    copies = t->ctx->backend->copies(t);
+    copies = copies_of(t, &selection);
     RONDO_TRY(copies ? add_copies(plan, t, word) : RONDO_SUCCESS);
     for (int c = 0; c < selection.primary.nchannels + selection.fallback.nchannels; c++) {
         struct rondo_run *run;

@@ -15,7 +15,8 @@ static inline uint64_t rondo_mix(uint64_t h, uint64_t v)
 static inline uint32_t rondo_next_word(struct rondo_ctx *ctx, uint64_t call_hash)
 {
     uint64_t history = ctx->calls.history;
-    ctx->calls.seq++;
+    /* Atomic, as the threads that look for stragglers read it. */
+    __atomic_store_n(&ctx->calls.seq, ctx->calls.seq + 1, __ATOMIC_RELAXED);
     ctx->calls.history = rondo_mix(history, call_hash);
     return rondo_call_word(ctx->calls.seq, call_hash ^ history);
 }

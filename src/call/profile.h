@@ -25,8 +25,8 @@ void rondo_profile_submit(struct rondo_ctx *ctx, struct rondo_run *runs, int n, 
 
 /** A GPU's runs are going to be launched. */
 void rondo_profile_launch_begin(struct rondo_ctx *ctx, struct rondo_run *runs, int n, void *stream);
-/** They are launched: they begin. @return them chained, for rondo_prof_runs_end when their launches have ended.
- * launched 0: they failed, and have ended; NULL. */
+/** They are launched: they begin. @return them chained, for rondo_prof_runs_end when their launches have
+ * ended. launched 0: they failed, and have ended; NULL. */
 struct rondo_prof_run *rondo_profile_launch_end(struct rondo_ctx *ctx, struct rondo_run *runs, int n,
                                                 int launched);
 

@@ -7,8 +7,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/inside.h"
 #include "base/log.h"
 #include "base/param.h"
+#include "net/control/look.h"
 #include "observe/observe.h"
 
 static const int64_t slow_ns = 500000000;
@@ -102,6 +104,114 @@ void rondo_report_late(struct rondo_ctx *ctx, int late_here, const char *why)
     }
 }
 
+/* ---- on request ---- */
+
+static rondo_status dump_write(const struct rondo_ctx *ctx, const struct rondo_seen *seen, const char *path)
+{
+    const struct rondo_seen_rank *rank = NULL;
+    const struct rondo_seen_comm *comm = NULL;
+    int fd, failed;
+    FILE *file;
+    for (int c = 0; c < seen->ncomms && rank == NULL; c++) {
+        comm = &seen->comms[c];
+        for (int r = 0; r < comm->n && comm->hash == ctx->job.hash && rank == NULL; r++) {
+            rank = comm->ranks[r].rank == ctx->job.rank ? &comm->ranks[r] : NULL;
+        }
+    }
+    if (rank == NULL) {
+        return rondo_fail(
+            RONDO_SYSTEM_ERROR,
+            "rondo_comm_dump: rank %d on %s cannot read the record of communicator \"%s\" in /proc/self/mem",
+            ctx->job.rank, rondo_log_host(), ctx->job.name);
+    }
+    fd = rondo_log_file(path, O_TRUNC);
+    file = fd >= 0 ? fdopen(fd, "w") : NULL;
+    if (file == NULL) {
+        rondo_status status = rondo_fail(RONDO_SYSTEM_ERROR,
+                                         "rondo_comm_dump: rank %d on %s cannot write %s: %m", ctx->job.rank,
+                                         rondo_log_host(), path);
+        if (fd >= 0) {
+            close(fd);
+        }
+        return status;
+    }
+    rondo_seen_flight_of(file, comm, rank);
+    failed = fputc('\n', file) == EOF;
+    failed |= ferror(file) != 0;
+    failed |= fclose(file) != 0;
+    return !failed
+               ? RONDO_SUCCESS
+               : rondo_fail(RONDO_SYSTEM_ERROR, "rondo_comm_dump: rank %d on %s cannot write all of %s: %m",
+                            ctx->job.rank, rondo_log_host(), path);
+}
+
+static rondo_status dump_look(const struct rondo_ctx *ctx, const char *path)
+{
+    struct rondo_seen seen = { 0 };
+    struct rondo_record_entry entry;
+    const void *base = rondo_control_record(ctx->wiring.control, &entry);
+    rondo_status status = rondo_observe_own(&seen, &entry, base);
+    if (status == RONDO_SUCCESS) {
+        status = dump_write(ctx, &seen, path);
+    }
+    rondo_seen_release(&seen);
+    return status;
+}
+
+static rondo_status dump(const rondo_comm *comm, const char *path)
+{
+    struct rondo_ctx *ctx;
+    rondo_status status;
+    if (path == NULL) {
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_comm_dump: the name of the file is NULL");
+    }
+    RONDO_TRY(rondo_comm_visit(comm, "rondo_comm_dump", &ctx));
+    if (ctx->wiring.control == NULL || !rondo_params()->recorder) {
+        status = rondo_fail(RONDO_INVALID_USAGE,
+                            "rondo_comm_dump: communicator \"%s\" keeps no record of its calls: %s",
+                            ctx->job.name,
+                            ctx->job.nranks > 1 ? "it is being created, or RONDO_RECORDER is 0"
+                                                : "it has one rank, which waits for nobody");
+    } else {
+        status = dump_look(ctx, path);
+    }
+    rondo_comm_unvisit(comm);
+    return status;
+}
+
+rondo_status rondo_comm_dump(const rondo_comm *comm, const char *file)
+{
+    RONDO_RUN_INSIDE("rondo_comm_dump", dump(comm, file));
+}
+
+/* ---- rondo-doctor on another host ---- */
+
+static void answer(int fd, const struct rondo_look *look)
+{
+    struct rondo_seen seen = { 0 };
+    int pid = (int)getpid(), own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    struct rondo_observe_request request = {
+        .pids = look->all ? NULL : &pid, .npids = 1, .sample_ms = look->sample_ms, .any_host = !look->all
+    };
+    FILE *out = own >= 0 ? fdopen(own, "w") : NULL;
+    char stack[RONDO_SEEN_STACK];
+    if (out != NULL && look->stack_of != 0) {
+        (void)rondo_process_stack(look->stack_of, stack);
+        (void)fputs(stack, out);
+    } else if (out != NULL && rondo_observe(&seen, &request) == RONDO_SUCCESS) {
+        if (look->stacks) {
+            rondo_seen_stacks(&seen, look->ended);
+        }
+        (void)rondo_seen_write(out, &seen); /* the doctor knows what it has not got */
+    }
+    rondo_seen_release(&seen);
+    if (out != NULL) {
+        fclose(out);
+    } else if (own >= 0) {
+        close(own);
+    }
+}
+
 /* ---- SIGUSR1 ---- */
 
 static void on_signal(int number)
@@ -118,6 +228,9 @@ static void install(void)
 {
     struct sigaction now, mine = { .sa_handler = on_signal, .sa_flags = SA_RESTART };
     const struct rondo_params *params = rondo_params();
+    if (params->recorder) {
+        rondo_control_on_look(answer);
+    }
     if (!params->recorder || (!wants(params->report) && !wants(params->dump)) ||
         sigaction(SIGUSR1, NULL, &now) != 0 || now.sa_handler != SIG_DFL) {
         return;

@@ -1,4 +1,4 @@
-/* Reports that a rank writes by itself: rondo-doctor's, about the ranks of its host. */
+/* Reports that a rank writes by itself: rondo-doctor's, about the ranks of its host. And rondo_comm_dump. */
 #ifndef RONDO_CALL_REPORT_H
 #define RONDO_CALL_REPORT_H
 

@@ -24,8 +24,9 @@ struct stragglers {
 static void add(struct stragglers *who, const struct rondo_ctx *ctx, const struct straggler *b)
 {
     int at;
+    uint64_t seq = __atomic_load_n(&ctx->calls.seq, __ATOMIC_RELAXED);
     int full = who->n == MOST_NAMED && who->list[MOST_NAMED - 1].last.seq <= b->last.seq;
-    if (b->rank == ctx->job.rank || b->last.seq >= ctx->calls.seq || full) {
+    if (b->rank == ctx->job.rank || b->last.seq >= seq || full) {
         return;
     }
     for (at = who->n < MOST_NAMED ? who->n++ : MOST_NAMED - 1;
@@ -118,7 +119,7 @@ static int waits_there(const struct rondo_ctx *other, uint64_t process, struct r
         int r = other->wiring.layout.local_ranks[i];
         if (r != other->job.rank && other->wiring.peers[r].process_hash == process &&
             rondo_control_call_of(other->wiring.control, r, 0, call) && call->state == 1 &&
-            call->seq > other->calls.seq) {
+            call->seq > __atomic_load_n(&other->calls.seq, __ATOMIC_RELAXED)) {
             return 1;
         }
     }

@@ -15,7 +15,11 @@
 #include "call/profile.h"
 #include "call/wait.h"
 
-enum { STREAM_ALIVE = 0x72737472, MOST_SPARED = 64 /* runs of a plan that a stream keeps */ };
+enum {
+    STREAM_ALIVE = 0x72737472,
+    MOST_SPARED = 64, /* runs of a plan that a stream keeps */
+    ASIDE_SPINS = 64  /* looks before the first sleep aside: some time for the next slice to come */
+};
 
 /* The user's handle. In quarantine it has no plans. */
 struct rondo_stream_st {
@@ -429,12 +433,14 @@ rondo_status rondo_stream_query(rondo_stream stream)
     RONDO_RUN_INSIDE("rondo_stream_query", query(stream));
 }
 
-static rondo_status wait_for(struct rondo_stream_st *stream)
+static rondo_status wait_for(struct rondo_stream_st *stream, int aside)
 {
     struct rondo_wait wait;
     struct rondo_ctx *waiting = NULL;
     rondo_status status;
-    struct rondo_wait_policy none = { .spins = 100, .sleep_after_ns = rondo_params()->sleep_after };
+    struct rondo_wait_policy none = { .spins = aside ? ASIDE_SPINS : 100,
+                                      .sleep_after_ns = aside ? 1 : rondo_params()->sleep_after },
+                             sleepy;
     rondo_wait_begin(&wait, &none);
     for (;;) {
         int moved = 0;
@@ -443,6 +449,12 @@ static rondo_status wait_for(struct rondo_stream_st *stream)
             return status;
         }
         wait.policy = waiting != NULL ? &waiting->running.policy : &none;
+        if (aside && waiting != NULL) {
+            sleepy = *wait.policy;
+            sleepy.sleep_after_ns = 1;
+            sleepy.oversubscription = NULL; /* this says nothing about the cores of ranks */
+            wait.policy = &sleepy;
+        }
         if (moved) {
             rondo_wait_reset(&wait);
         } else {
@@ -457,7 +469,7 @@ static rondo_status wait_for(struct rondo_stream_st *stream)
 static rondo_status synchronize(rondo_stream stream)
 {
     RONDO_TRY(rondo_stream_check(stream, "rondo_stream_synchronize"));
-    return wait_for(stream);
+    return wait_for(stream, 0);
 }
 
 rondo_status rondo_stream_synchronize(rondo_stream stream)
@@ -465,12 +477,17 @@ rondo_status rondo_stream_synchronize(rondo_stream stream)
     RONDO_RUN_INSIDE("rondo_stream_synchronize", synchronize(stream));
 }
 
+rondo_status rondo_stream_wait_aside(rondo_stream stream)
+{
+    RONDO_RUN_INSIDE("rondo_stream_synchronize", wait_for(stream, 1));
+}
+
 static rondo_status stream_destroy(rondo_stream stream)
 {
     struct rondo_plan *spare;
     rondo_status status;
     RONDO_TRY(rondo_stream_check(stream, "rondo_stream_destroy"));
-    status = wait_for(stream);
+    status = wait_for(stream, 0);
     if (!rondo_shell_kill(&streams, &stream->shell)) { /* another thread was faster */
         return rondo_stream_check(stream, "rondo_stream_destroy");
     }

@@ -20,6 +20,9 @@ void rondo_plan_unref(struct rondo_plan *plan);
 rondo_status rondo_ctx_progress_queue(struct rondo_ctx *ctx, int *moved);
 /** Make progress on all queued plans of the process. Every waiting call does this. */
 void rondo_streams_progress(int *moved);
+/** As rondo_stream_synchronize, in a thread beside others that compute: it sleeps between looks in which
+ * nothing moved. */
+rondo_status rondo_stream_wait_aside(rondo_stream stream);
 /** Wait until the context's queue is empty. */
 rondo_status rondo_ctx_drain(struct rondo_ctx *ctx);
 /** The context ends: complete its queued plans with this status. by_user: it is destroyed, which the sentence

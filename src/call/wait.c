@@ -12,6 +12,7 @@
 #include "call/cached.h"
 #include "call/plan.h"
 #include "call/profile.h"
+#include "call/profile_net.h"
 #include "call/report.h"
 #include "call/stream.h"
 #include "comm/backend.h"
@@ -55,7 +56,8 @@ static int mailbox_rank(const struct rondo_ctx *ctx, int peer)
     return peer <= -1 && peer != RONDO_NO_PEER ? ctx->wiring.layout.local_ranks[-1 - peer] : peer;
 }
 
-/* Get counts of a rank's call; ranks of other nodes are asked and answer soon. @return how many; <= 0: none. */
+/* Get counts of a rank's call; ranks of other nodes are asked and answer soon. @return how many; <= 0:
+ * none. */
 static int counts_of(struct rondo_ctx *ctx, int rank, uint64_t seq, int first, uint64_t *counts, int n)
 {
     int64_t end = rondo_now_ns() + RONDO_ANSWER_NS;
@@ -549,6 +551,8 @@ void rondo_ctx_policy(struct rondo_ctx *ctx)
     ctx->running.owner.arg = ctx;
     ctx->running.owner.mismatch = on_mismatch;
     ctx->running.owner.given_up = on_given_up;
+    ctx->running.owner.conns_begin = rondo_profile_net_begin;
+    ctx->running.owner.conns_end = rondo_profile_net_end;
     if (ctx->wiring.control != NULL && ctx->running.progress.nhooks == 0) {
         struct rondo_hook control = { "control", progress_control, ctx->wiring.control, 0 },
                           streams = { "streams", progress_streams, NULL, 0 };

@@ -79,4 +79,14 @@ RONDO_FN struct rondo_step rondo_oneshot_reduce_step(const struct rondo_seat *se
     return rondo_oneshot_step(seat, k);
 }
 
+/* On GPUs an all_reduce is LL (kern/cuda/block_direct.h): each rank writes into slots of its peers' memory.
+ * Their size follows from that of a staging buffer: all writers' together hold twice as many bytes. */
+RONDO_FN size_t rondo_oneshot_slot_bytes(size_t stage_bytes, size_t nranks)
+{
+    return (16 + (2 * stage_bytes / nranks + 7) / 8 * 16 + RONDO_CTRL_ALIGN - 1) / RONDO_CTRL_ALIGN *
+           RONDO_CTRL_ALIGN;
+}
+/* Bytes of data that such a slot holds: half of each line, after the first one, which has the call word. */
+RONDO_FN size_t rondo_oneshot_slot_room(size_t slot_bytes) { return (slot_bytes / 16 - 1) * 8; }
+
 #endif

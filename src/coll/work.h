@@ -38,6 +38,15 @@ enum rondo_apart {
 /* premul of a run in a plan: `scalar` is the device address of the scalar, which a launch fetches. */
 enum { RONDO_PREMUL_DEVICE = 2 };
 
+/* GPUs: a call of two works (kern/cuda/block_direct.h). The first asks whether the buffers of all ranks can
+ * be accessed, and moves the data then. Else the second does, by another algorithm. */
+enum rondo_pair {
+    RONDO_PAIR_NONE,
+    RONDO_PAIR_ASKS,
+    RONDO_PAIR_FOLLOWS, /* the second: find out what the first did */
+    RONDO_PAIR_DECLINES /* the second alone: this rank's buffers cannot be accessed; tell those that ask */
+};
+
 struct rondo_work {
     /* what */
     uint8_t coll, algo, proto, dtype, reduce; /* enum rondo_coll, rondo_algo, rondo_proto, ... */
@@ -46,11 +55,14 @@ struct rondo_work {
     uint8_t elem_bytes;
     uint8_t cma : 4;               /* direct access, ordinary memory: enum rondo_kernel_copies */
     uint8_t apart : 4;             /* enum rondo_apart */
-    uint8_t stream;                /* 1: store the output past the caches, it is larger than they are */
+    uint8_t stream : 1;            /* 1: store the output past the caches, it is larger than they are */
+    uint8_t pair : 2;              /* enum rondo_pair */
     uint8_t in_region, out_region; /* direct access on a GPU: regions of its buffers; 0: none */
     uint32_t call_word;            /* goes with the first slice on each conn */
     uint64_t seq;                  /* number of the collective; 0: a user's send or recv */
     uint32_t channel;
+    /* GPU: bit port: there is a connection to receive from; bit RONDO_NUM_PORTS + port: to send to */
+    uint32_t wired;
     /* where */
     const uint8_t *in;
     uint8_t *out;
@@ -62,7 +74,11 @@ struct rondo_work {
     size_t chunk;    /* elements that a step moves in one loop */
     uint64_t scalar; /* bits of the pre-multiplier, in the type's own format */
     struct rondo_seat seat;
-    const struct rondo_ports *ports;
+    union {
+        const struct rondo_ports *ports;
+        /* GPU: the connections of the bits of `wired`, lowest first; of a message: its only one, or NULL */
+        struct rondo_conn *conns;
+    };
     struct rondo_mailbox *mailbox; /* mailbox and direct access (base/mailbox.h) */
     struct rondo_direct *direct;   /* direct access (kern/direct.h) */
 };

@@ -77,6 +77,9 @@ struct rondo_backend_ops {
      * launched have ended.
      */
     rondo_status (*launch)(struct rondo_plan **plans, int nplans);
+    /** Connect messages with a rank in both directions, which does the same. RONDO_IN_PROGRESS: call again.
+     * NULL: a call never waits for that. */
+    rondo_status (*pair)(struct rondo_ctx *ctx, int peer);
     /** Wait until all calls have ended. */
     rondo_status (*drain)(struct rondo_ctx *ctx);
     /** RONDO_SUCCESS, or an error that was found asynchronously; it ends the communicator. Any thread. */

@@ -58,8 +58,8 @@ enum rondo_cached_state {
     RONDO_CACHED_SHOT,    /* one run that publishes and collects (kern/exec.h) */
     RONDO_CACHED_FALLBACK /* two runs: the fallback is such a run */
 };
-/* Buffers overlap when recv - send is one of the `span` distances from -before on; those in place are allowed.
- * Bytes. */
+/* Buffers overlap when recv - send is one of the `span` distances from -before on; those in place are
+ * allowed. Bytes. */
 struct rondo_overlap {
     uintptr_t before, span, in_place[2];
 };

@@ -153,13 +153,15 @@ struct rondo_ctx {
     rondo_status (*check_pointer)(const struct rondo_ctx *ctx, const char *call, const char *which,
                                   const void *pointer);
     struct rondo_pages *pages;
-    struct rondo_prof *prof; /* contexts in profiler plugins; NULL: there are none */
+    struct rondo_prof *prof;            /* contexts in profiler plugins; NULL: there are none */
+    struct rondo_watched_link *watched; /* what these see of proxied links (call/profile_net.c) */
     struct rondo_running running;
     struct rondo_calls calls;
     struct rondo_queue queue;
     struct rondo_life life;
     struct rondo_registration *registrations;
-    /* Tensor stores (tensor/): end_stores stops them before the control plane closes; NULL: there are none. */
+    /* Tensor stores (tensor/): end_stores stops them before the control plane closes; NULL: there are
+     * none. */
     struct rondo_tensor_core *stores;
     void (*end_stores)(struct rondo_ctx *ctx);
     uint32_t nstores; /* made so far */

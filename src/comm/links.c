@@ -112,11 +112,6 @@ rondo_status rondo_links_offer(struct rondo_ctx *ctx, struct rondo_connect *reco
 
 /* ---- slots: at the first call that needs them ---- */
 
-static struct rondo_link *link_of(struct rondo_conn *conn)
-{
-    return (struct rondo_link *)(void *)((char *)conn - offsetof(struct rondo_link, conn));
-}
-
 /* The ports [*begin, *end) that an algorithm with this seating uses. */
 static void ports_in(enum rondo_seating seating, int *begin, int *end)
 {
@@ -144,7 +139,7 @@ static rondo_status each_link(struct rondo_ctx *ctx, int channel, enum rondo_sea
     ports_in(seating, &begin, &end);
     for (int i = 2 * begin; i < 2 * end; i++) {
         struct rondo_conn *conn = i & 1 ? ports->send[i / 2] : ports->recv[i / 2];
-        rondo_status status = conn == NULL ? RONDO_SUCCESS : fn(&ctx->wiring.net, link_of(conn));
+        rondo_status status = conn == NULL ? RONDO_SUCCESS : fn(&ctx->wiring.net, rondo_link_of(conn));
         if (status != RONDO_SUCCESS && status != RONDO_IN_PROGRESS) {
             return status;
         }

@@ -8,9 +8,9 @@
 struct rondo_p2p {
     struct rondo_link link[2]; /* 0: from the peer, 1: to it */
     struct rondo_ports ports[2];
-    uint64_t calls[2];                         /* made so far in each direction */
-    uint8_t lazy[2];                           /* the link was offered */
-    const struct rondo_ports *device_ports[2]; /* GPU: as its kernels read them; NULL: not wired yet */
+    uint64_t calls[2];                 /* made so far in each direction */
+    uint8_t lazy[2];                   /* the link was offered */
+    struct rondo_conn *device_conn[2]; /* GPU: as its kernels read them; NULL: not wired yet */
 };
 
 /** The most links of a rank with so many channels. */
@@ -24,8 +24,8 @@ rondo_status rondo_links_connect(struct rondo_ctx *ctx,
                                  int *pending);
 /** Do the conns that an algorithm uses in a channel have their slots, for good? Any thread. */
 int rondo_links_wired(const struct rondo_ctx *ctx, int channel, enum rondo_algo algo);
-/** Get these slots; all ranks of the channel call it, in the thread that moves the executor, where net.limited
- * for each run. @return RONDO_IN_PROGRESS: some senders have none yet; call again. */
+/** Get these slots; all ranks of the channel call it, in the thread that moves the executor, where
+ * net.limited for each run. @return RONDO_IN_PROGRESS: some senders have none yet; call again. */
 rondo_status rondo_links_wire(struct rondo_ctx *ctx, int channel, enum rondo_algo algo);
 /** A run that had wired them has ended: where net.limited, their slots may be given back. */
 void rondo_links_rest(struct rondo_ctx *ctx, int channel, enum rondo_algo algo);

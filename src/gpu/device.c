@@ -334,6 +334,7 @@ static void stop(struct rondo_ctx *ctx)
         return;
     }
     rondo_device_unwatch(ctx);
+    rondo_device_profile_forget(ctx);
     rondo_device_forget_calls(ctx);
     if (ctx->running.exec == NULL) {
         return;
@@ -407,6 +408,7 @@ static const struct rondo_backend_ops backend = {
     .run = rondo_device_run,
     .add = rondo_device_add,
     .launch = rondo_device_launch,
+    .pair = rondo_device_pair,
     .drain = rondo_device_drain,
     .look = rondo_device_look,
     .abort = abort_device,

@@ -35,8 +35,8 @@ struct rondo_device {
     /* Held while a plan is built and launched, and by the thread while it inspects calls; not while waiting
      * for anything. */
     pthread_mutex_t lock;
-    /* Plans in progress: the launch that ends each, its collectives (first > last: none), what profiler plugins
-     * know of it. */
+    /* Plans in progress: the launch that ends each, its collectives (first > last: none), what profiler
+     * plugins know of it. */
     struct {
         uint64_t serial, first, last;
         struct rondo_prof_run *prof;
@@ -52,6 +52,8 @@ struct rondo_device {
     struct rondo_cuda_wait *wait;
     int warned;
     int wants; /* connections with a proxy know that a slice is awaited */
+    /* what profiler plugins see of connections with a proxy (device_profile.c) */
+    int unwatched; /* plugins get nothing of connections any more */
 };
 
 /* ---- device_call.c ---- */
@@ -61,6 +63,7 @@ rondo_status rondo_device_run(const struct rondo_task *task);
 rondo_status rondo_device_add(struct rondo_plan *plan, const struct rondo_task *task);
 /** Launch plans. One with several streams is launched in the first, between events of the others. */
 rondo_status rondo_device_launch(struct rondo_plan **plans, int nplans);
+rondo_status rondo_device_pair(struct rondo_ctx *ctx, int peer);
 rondo_status rondo_device_drain(struct rondo_ctx *ctx);
 rondo_status rondo_device_look(struct rondo_ctx *ctx);
 /** Record the end of the calls whose launches have ended. Call with the lock held. */
@@ -69,6 +72,15 @@ void rondo_device_end_calls(struct rondo_ctx *ctx);
 void rondo_device_forget_calls(struct rondo_ctx *ctx);
 /** Implements rondo_gpu.check_pointers. */
 rondo_status rondo_device_check_pointers(struct rondo_ctx *ctx);
+
+/* ---- device_profile.c ---- */
+
+/** These runs are about to be launched, with their connections: profiler plugins get the events of what a
+ * proxy carries. */
+void rondo_device_profile_plan(struct rondo_ctx *ctx, struct rondo_run *runs, int n, CUstream stream);
+/** The launch has failed, or the communicator ends: no more of these events; those that began end with their
+ * runs. */
+void rondo_device_profile_forget(struct rondo_ctx *ctx);
 
 /* ---- device_memory.c ---- */
 

@@ -108,17 +108,17 @@ static rondo_status wire_message(struct launch *l, struct rondo_run *run)
     struct rondo_p2p *p2p = ctx->wiring.p2p[lane / 2];
     int is_send = (int)(lane % 2);
     rondo_status status = RONDO_SUCCESS;
-    if (p2p->device_ports[is_send] == NULL) {
+    if (p2p->device_conn[is_send] == NULL) {
         pthread_mutex_lock(&ctx->device->net);
         if (run->ready != NULL && run->ready(run, &status) == 0) {
             status = RONDO_IN_PROGRESS;
         }
         pthread_mutex_unlock(&ctx->device->net);
         RONDO_TRY(status);
-        RONDO_TRY(rondo_exec_cuda_wire_peer(ctx->running.exec, &p2p->link[is_send].conn, is_send,
-                                            &p2p->device_ports[is_send]));
+        RONDO_TRY(rondo_exec_cuda_wire_peer(ctx->running.exec, &p2p->link[is_send].conn,
+                                            &p2p->device_conn[is_send]));
     }
-    run->work.ports = p2p->device_ports[is_send];
+    run->work.conns = p2p->device_conn[is_send];
     return RONDO_SUCCESS;
 }
 
@@ -230,6 +230,39 @@ static rondo_status step_connect(struct launch *l, int *moved)
         *moved = l->met = 1;
     }
     return connect_some(l);
+}
+
+/* The peer's end may need this rank's hooks to move. */
+static rondo_status pair(struct rondo_ctx *ctx, int peer)
+{
+    const struct rondo_wait_policy *policy = &ctx->running.policy;
+    rondo_status all = RONDO_SUCCESS;
+    int moved = 0;
+    RONDO_TRY(policy->check(policy->arg));
+    RONDO_TRY(rondo_progress_run(policy->progress, 0, &moved));
+    for (int is_send = 0; is_send < 2; is_send++) {
+        struct rondo_p2p *p2p;
+        rondo_status status;
+        RONDO_TRY(rondo_p2p_get(ctx, peer, is_send, &p2p));
+        pthread_mutex_lock(&ctx->device->net);
+        status = rondo_link_connect_lazy(&ctx->wiring.net, &p2p->link[is_send]);
+        pthread_mutex_unlock(&ctx->device->net);
+        if (status == RONDO_IN_PROGRESS) {
+            all = status;
+        } else {
+            RONDO_TRY(status);
+        }
+    }
+    return all;
+}
+
+rondo_status rondo_device_pair(struct rondo_ctx *ctx, int peer)
+{
+    rondo_status status;
+    pthread_mutex_lock(&ctx->device->lock);
+    status = pair(ctx, peer);
+    pthread_mutex_unlock(&ctx->device->lock);
+    return status == RONDO_SUCCESS || status == RONDO_IN_PROGRESS ? status : rondo_ctx_fail(ctx, status, -1);
 }
 
 static rondo_status step_launch(struct launch *l, int *moved)
@@ -364,6 +397,9 @@ static rondo_status launch_in_order(struct launch *l, int n)
     qsort(l, (size_t)n, sizeof(*l), by_comm);
     RONDO_TRY(check_streams(l, n));
     RONDO_TRY(step_all(l, n, 0, step_connect));
+    for (int i = 0; i < n; i++) {
+        rondo_device_profile_plan(l[i].ctx, l[i].runs, l[i].nruns, l[i].stream);
+    }
     if (n == 1 && l->extra == NULL) {
         rondo_status status = start(l);
         if (status != RONDO_IN_PROGRESS) {
@@ -395,6 +431,9 @@ static void profile_end(struct launch *l, int n)
             }
         }
         if (l[i].ctx->prof != NULL) {
+            if (!l[i].launched) {
+                rondo_device_profile_forget(l[i].ctx);
+            }
             l[i].prof = rondo_profile_launch_end(l[i].ctx, l[i].runs, l[i].nruns, l[i].launched);
         }
     }

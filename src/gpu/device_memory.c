@@ -97,7 +97,7 @@ rondo_status rondo_device_mem_alloc(void **ptr, size_t bytes, int ordinal)
 
 static int wants_direct(const struct rondo_ctx *ctx)
 {
-    return rondo_params()->direct_gpu > 0 && ctx->wiring.layout.nnodes == 1 && ctx->job.nranks > 1 &&
+    return rondo_param_direct_gpu() > 0 && ctx->wiring.layout.nnodes == 1 && ctx->job.nranks > 1 &&
            ctx->job.nranks <= RONDO_DIRECT_RANKS;
 }
 
@@ -116,8 +116,7 @@ rondo_status rondo_device_direct_open(struct rondo_ctx *ctx)
         return RONDO_SUCCESS;
     }
     config.copies = rondo_params()->copy_gpu > 0;
-    config.stage_bytes = rondo_round_up(rondo_max_size((size_t)rondo_params()->direct_gpu, least),
-                                        RONDO_CTRL_ALIGN);
+    config.stage_bytes = rondo_round_up(rondo_max_size(rondo_param_direct_gpu(), least), RONDO_CTRL_ALIGN);
     for (int i = 0; i < config.nlocal; i++) {
         uint8_t mode = ctx->device->modes[i];
         config.reaches_all &= i == config.index || mode == RONDO_P2P_MODE_WRITE ||
@@ -142,6 +141,7 @@ rondo_status rondo_device_join(struct rondo_ctx *ctx, int *silent)
     rondo_status status = rondo_exec_cuda_direct_join(ctx->running.exec, &local);
     *silent = status == RONDO_IN_PROGRESS ? ctx->wiring.layout.local_ranks[local] : *silent;
     ctx->wiring.layout.model.gpu.direct = (int32_t)rondo_exec_cuda_direct_stage(ctx->running.exec);
+    ctx->wiring.layout.model.gpu.staged = rondo_params()->direct_gpu == RONDO_PARAM_AUTO;
     return status;
 }
 

@@ -347,6 +347,20 @@ rondo_status rondo_engine_share(rondo_comm *comm, const void *mine, void *all, s
     return status;
 }
 
+rondo_status rondo_engine_pair(rondo_comm *comm)
+{
+    struct rondo_ctx *ctx;
+    rondo_status status;
+    RONDO_TRY(rondo_comm_enter(comm, "rondo_engine_pair", &ctx));
+    status = rondo_ctx_ready(ctx);
+    if (status == RONDO_SUCCESS && ctx->backend->pair != NULL && ctx->job.nranks == 2) {
+        status = ctx->backend->pair(ctx, !ctx->job.rank);
+    }
+    rondo_ctx_keep_error(ctx, status);
+    rondo_comm_leave(comm);
+    return status;
+}
+
 rondo_status rondo_engine_revoke(rondo_comm *comm)
 {
     struct rondo_ctx *ctx;

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/param.h"
 #include "call/plan.h"
+#include "call/profile_net.h"
 #include "call/wait.h"
 #include "comm/layout_fill.h"
 #include "comm/links.h"
@@ -155,6 +156,7 @@ void rondo_ctx_free(struct rondo_ctx *ctx)
     rondo_plan_release(&ctx->calls.immediate);
     rondo_ctx_deregister(ctx);
     ctx->backend->stop(ctx);
+    rondo_profile_net_forget(ctx);
     rondo_prof_close(ctx->prof);
     if (ctx->running.exec != NULL) {
         ctx->running.exec_ops->close(ctx->running.exec);

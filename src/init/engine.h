@@ -27,6 +27,12 @@ rondo_status rondo_engine_share(rondo_comm *comm, const void *mine, void *all, s
  */
 rondo_status rondo_engine_among(rondo_comm *comm, const int *members, int n, uint64_t tag,
                                 const rondo_config *config, rondo_comm **newcomm);
+/**
+ * For both ranks of a communicator of two: connect their messages in both directions, so that the first ones
+ * need not wait in their calls. Does not wait.
+ * @return RONDO_IN_PROGRESS: call again, as the peer does
+ */
+rondo_status rondo_engine_pair(rondo_comm *comm);
 /** End the communicator on all ranks as soon as they notice, with this reason, and keep it until it is
  * destroyed. From any thread. */
 void rondo_engine_end(rondo_comm *comm, rondo_status reason, const char *text);

@@ -5,6 +5,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/param.h"
+#include "call/profile_net.h"
+#include "comm/backend.h"
 #include "init/child.h"
 #include "init/phases.h"
 #include "tuner/plugin.h"
@@ -74,6 +76,17 @@ static int may_progress_mpi(const struct rondo_ctx *ctx)
     return ctx->job.mpi.progress != NULL && (says == RONDO_CONFIG_DEFAULT ? !ctx->job.mpi_asks : says);
 }
 
+/* For traces. Ranks of a node have one clock. */
+static void compare_clocks(struct rondo_ctx *ctx)
+{
+    int64_t offset_ns, error_ns;
+    int rank;
+    if (RONDO_UNLIKELY(rondo_prof_wants_clock(ctx->prof)) && ctx->wiring.control != NULL &&
+        rondo_control_clock(ctx->wiring.control, &rank, &offset_ns, &error_ns)) {
+        rondo_prof_clock(ctx->prof, rank, offset_ns, error_ns);
+    }
+}
+
 static rondo_status init_end(struct rondo_init *init, rondo_status status, int round_open)
 {
     struct rondo_ctx *ctx = init->ctx;
@@ -101,6 +114,10 @@ static rondo_status init_end(struct rondo_init *init, rondo_status status, int r
                                         .nranks = ctx->job.nranks,
                                         .rank = ctx->job.rank };
         rondo_prof_open(&ctx->prof, &comm);
+        if (ctx->prof != NULL && !ctx->backend->is_gpu) {
+            rondo_profile_net_watch(ctx);
+        }
+        compare_clocks(ctx);
         rondo_tuner_plugin_open(&ctx->running.tuner, ctx->job.hash, ctx->job.nranks,
                                 ctx->wiring.layout.nnodes);
     }

@@ -109,8 +109,8 @@ static rondo_status finish_colors(struct rondo_init *init)
     return status;
 }
 
-/* A split may wait for the place that an older one has in the parent's segment (bootstrap_node.h). The program
- * need not be polling that one, so it is moved here. An error is its own. */
+/* A split may wait for the place that an older one has in the parent's segment (bootstrap_node.h). The
+ * program need not be polling that one, so it is moved here. An error is its own. */
 static void move_older(rondo_comm *shell)
 {
     struct rondo_ctx *older;

@@ -133,7 +133,8 @@ static rondo_status wait_for(struct rondo_init *init, int pending)
     return too_late(init, pending);
 }
 
-/* Read the links of all other ranks: who has told them is ready. @return RONDO_REMOTE_ERROR: one has failed. */
+/* Read the links of all other ranks: who has told them is ready. @return RONDO_REMOTE_ERROR: one has
+ * failed. */
 static rondo_status hear_near(struct rondo_init *init, int *pending)
 {
     struct rondo_ctx *ctx = init->ctx;

@@ -58,8 +58,10 @@ static rondo_status test_hello(struct rondo_init *init)
             return RONDO_SUCCESS;
         }
     }
-    if (status == RONDO_IN_PROGRESS && init->deadline_ns != 0 && rondo_now_ns() > init->deadline_ns) {
+    if (status == RONDO_IN_PROGRESS) { /* ranks of other hosts cannot see that one is stopped */
         RONDO_TRY(rondo_init_look_out(init));
+    }
+    if (status == RONDO_IN_PROGRESS && init->deadline_ns != 0 && rondo_now_ns() > init->deadline_ns) {
         return rondo_fail(RONDO_TIMEOUT,
                           "rank %d on %s: rank %d on %s connected, but its empty slot did not arrive within "
                           "RONDO_INIT_TIMEOUT: is it stopped?",

@@ -29,6 +29,7 @@ static rondo_status begin_hello(struct rondo_init *init)
     struct rondo_ctx *ctx = init->ctx;
     rondo_net_settle(&ctx->wiring.net);
     RONDO_TRY(ctx->backend->attach(ctx));
+    RONDO_TRY(rondo_fault("control", ctx->job.rank, 0));
     RONDO_TRY(rondo_control_start(ctx->wiring.control));
     RONDO_TRY(RONDO_NEW_ARRAY(init->hello, ctx->wiring.nlinks, "the connections"));
     for (int i = 0; i < ctx->wiring.nlinks; i++) {

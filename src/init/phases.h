@@ -30,9 +30,9 @@ enum { RONDO_MAX_PHASES = 14 };
  *     ready         8
  *     done         60
  *
- * A split within a node (near) has the rounds colors and graphs only: the graphs lie in the new segment, links
- * in the arenas, which each rank reads itself. A rank that writes its links there has done all that can fail,
- * so who has read the links of all is ready. Only if one wrote that it failed, round "ready" follows.
+ * A split within a node (near) has the rounds colors and graphs only: the graphs lie in the new segment,
+ * links in the arenas, which each rank reads itself. A rank that writes its links there has done all that can
+ * fail, so who has read the links of all is ready. Only if one wrote that it failed, round "ready" follows.
  *
  * When a head reports an error, an allgather of the sentences follows in the same phase: 512 bytes a rank.
  */

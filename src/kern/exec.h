@@ -67,6 +67,9 @@ struct rondo_run {
     uint8_t in_place;   /* another message, or reduce_scatter's result, arrives where bytes to be sent lie:
                            they leave through slots */
     uint8_t copies;     /* GPU: uses copy engines if all ranks' buffers allow it (verdict RONDO_DIRECT) */
+    uint8_t asks;     /* GPU: two-shot if all ranks' buffers allow it, which kernels find out: the fallback is
+                           launched, too. verdict RONDO_NOT_DIRECT: this rank's do not, so this run is not */
+    uint16_t threads; /* GPU: of a block; 0: as many as its kernel may have */
     /* Other runs of the same plan, or NULL. A plan that moves its runs moves these (plan_memory.c). */
     struct rondo_run
         *arrives_after;            /* the send whose bytes lie where this message arrives: they leave first */
@@ -95,6 +98,10 @@ struct rondo_exec_owner {
     /* After drop, a local rank has been in the middle of a slice of this rank's buffers for waited_ns.
      * @return 1: stop waiting for it (it may have died). NULL: always wait. */
     int (*given_up)(void *arg, int local, int64_t waited_ns);
+    /* A run that a profiler watches begins, with these conns; ends, or is given up. Somebody else tells of
+     * the slices of proxied conns. NULL: the executor tells of all. */
+    void (*conns_begin)(void *arg, const struct rondo_run *run, const struct rondo_prof_conn *conns, int n);
+    void (*conns_end)(void *arg, const struct rondo_run *run, int given_up);
 };
 
 struct rondo_exec_ops {

@@ -24,12 +24,16 @@
  *   rondo_lane()
  *       the thread in its warp: 0 .. 31
  *   rondo_warp_sync() rondo_warp_all(p) rondo_warp_any(p) rondo_warp_shuffle(v, lane)
- *       all 32 lanes must call these; v has 64 bits. Pairs that the lanes load or store between two of these
- *       are one access if they lie in one line of 128 bytes.
+ *       all 32 lanes must call these; v has 64 bits. After rondo_warp_sync() all lanes see what any wrote
+ *       before it; the others order nothing. The first pairs that the lanes load or store after it are one
+ *       access if they lie in one line of 128 bytes.
+ *   rondo_load_shared32(p), rondo_store_shared32(p, v)
+ *       32 bits of the block's shared memory that others load or store at the same time; not ordered
  *   rondo_fence()
  *       orders this thread's accesses before it with its writes after it, for every agent of the system
  *   struct rondo_data16 {lo, hi}; rondo_load_data16(p), rondo_store_data16(p, v)
- *       16 aligned bytes of user memory or Simple slots, plain
+ *       16 aligned bytes of user memory or Simple slots, plain; rondo_load_part16(p, first, end): only bytes
+ *       first .. end - 1 are used, the others may change meanwhile
  *   rondo_breath(words, &spins)
  *       call in a spinning wait; spins is a uint32_t that starts at 0. @return 0 now and then once the launch
  *       is aborted (words->abort), else 1

@@ -47,6 +47,7 @@ struct rondo_model_gpu {
     int32_t p2p_ll;    /* largest message that uses LL inside a node */
     int32_t direct; /* bytes of a staging place of one-shot and two-shot; 0: GPUs cannot access one another's
                        memory */
+    int32_t staged; /* 1: two-shot's buffers may have to be staged; 0: it is promised that they need not */
     struct rondo_model_graph ring, tree;
 };
 

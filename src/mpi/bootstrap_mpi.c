@@ -3,13 +3,13 @@
  * the bootstrap, because a request whose partner never comes cannot be cancelled and must outlive its caller:
  * it goes to the graveyard with its buffers.
  *
- * The communicator. MPI_Comm_dup and MPI_Comm_idup run the program's attribute callbacks, and whatever else
- * makes a communicator blocks until all ranks come, for ever if one has died. So a creation makes none if it
- * can do without: its rounds are MPI_Iallgather and MPI_Ialltoallv on the program's communicator. They never
- * meet the program's messages, and come in the order of the program's collectives as long as the program
- * makes none before creation is complete. Where it may (a creation that does not block, or a group of them),
- * only the first round runs there, begun inside the program's call (or when it is its turn). The others run
- * on a communicator that a helper thread makes (MPI_THREAD_MULTIPLE), or on a duplicate.
+ * The communicator. A creation makes none of MPI's: MPI_Comm_dup and MPI_Comm_idup run the program's
+ * attribute callbacks, and whatever else makes one blocks until all ranks come, for ever if one has died. Its
+ * rounds are MPI_Iallgather and MPI_Ialltoallv on the program's communicator. They never meet the program's
+ * messages, and come in the order of the program's collectives as long as the program makes none before
+ * creation is complete. Where it may (a creation that does not block, or a group of them), only the first
+ * round runs there, begun inside the program's call: in it ranks also tell each other where they listen. The
+ * others run over TCP (net/bootstrap/meeting.h), in `inner`.
  *
  * Failures. Once all ranks have greeted, each watches the processes of its node (watch.h). A rank whose
  * deadline passes asks who is there; a rank that fails mails its last word (mail.h).
@@ -21,52 +21,46 @@
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/thread.h"
 #include "base/wait.h"
 #include "mpi/comm_mpi.h"
 #include "mpi/idle_mpi.h"
 #include "mpi/mail.h"
+#include "net/bootstrap/meeting.h"
 
 #define MS INT64_C(1000000)
 /* Between looks for letters and deaths; how long rank 0 collects answers, another rank waits for its last
  * word, and a rank that ends tries to deliver its own. */
 static const int64_t LOOK_NS = 10 * MS, COLLECT_NS = 1000 * MS, ANSWER_NS = 5000 * MS, DELIVER_NS = 1000 * MS;
 
-/* A thread that makes a communicator of the same ranks. */
-struct helper {
-    MPI_Comm from, made;
-    int tag, rc;
-    int running; /* the thread writes 0 last, with release */
-};
-
 struct mpi_bootstrap {
     struct rondo_bootstrap base;
-    struct mpi_bootstrap *next_grave, *next_turn;
+    struct mpi_bootstrap *next_grave;
     MPI_Comm user;  /* the program's */
-    MPI_Comm carry; /* the rounds run on it: user, or own */
-    MPI_Comm own;   /* MPI_COMM_NULL: not made (yet) */
-    int can_help;   /* another thread may call MPI */
     int one_thread; /* MPI may be called from `thread` only */
     pthread_t thread;
     int broken; /* MPI reported an error: requests under way are not touched again */
 
-    enum { ROUND_NONE, ROUND_TURN, ROUND_HELLO, ROUND_OWN, ROUND_GATHER, ROUND_EXCHANGE } round;
+    enum { ROUND_NONE, ROUND_HELLO, ROUND_GATHER, ROUND_EXCHANGE } round;
     MPI_Request requests[2];
     uint8_t *sent, *got; /* the round's own buffers */
     int *counts;         /* of an exchange */
     int nrecords;
     void *result; /* the caller's: got is copied here */
     size_t bytes; /* of a record */
-    struct helper *helper;
+
+    struct rondo_meeting_place *places; /* of all ranks, then this rank's own; NULL: MPI carries all rounds */
+    int listener;
+    rondo_round_text no_place;     /* why this rank has none */
+    struct rondo_bootstrap *inner; /* NULL: not yet */
 
     /* failures */
     struct rondo_watch watch;
     struct rondo_mail mail;
     int open;          /* the mail works */
     int held;          /* the round was not begun, because the creation has failed */
-    rondo_status late; /* what another creation found that began this one */
     int64_t looked_ns; /* for letters */
     int64_t asked_ns;  /* when this rank began to ask who is there; 0: not yet */
     int64_t broken_ns;
@@ -77,7 +71,6 @@ static struct {
     pthread_mutex_t lock;
     int keyval; /* of the attribute that counts the creations on a communicator */
     struct mpi_bootstrap *graves;
-    struct mpi_bootstrap *turns; /* creations that duplicate, in the order in which they began */
     int ngraves;
     int idle_one_thread;      /* the idle hook may call MPI from MPI's main thread only */
     struct rondo_watch known; /* processes of this node that have greeted, by rank of MPI_COMM_WORLD */
@@ -97,10 +90,9 @@ static rondo_status mpi_fail(struct mpi_bootstrap *self, int rc, const char *cal
     }
     self->broken = 1;
     self->broken_ns = rondo_now_ns();
-    return rondo_fail_quiet(
-        RONDO_SYSTEM_ERROR, "rank %d on %s: %s failed while creating a communicator of %d ranks: %.300s%s",
-        self->base.rank, rondo_log_host(), call, self->base.nranks, text,
-        self->base.overlaps ? "; free some if the program holds many communicators (MPICH has 2,046)" : "");
+    return rondo_fail_quiet(RONDO_SYSTEM_ERROR,
+                            "rank %d on %s: %s failed while creating a communicator of %d ranks: %.300s",
+                            self->base.rank, rondo_log_host(), call, self->base.nranks, text);
 }
 
 #define MPI_CALL(self, call, what)                \
@@ -139,11 +131,6 @@ static rondo_status usable(struct mpi_bootstrap *self)
                : RONDO_SUCCESS;
 }
 
-static int is_helped(const struct mpi_bootstrap *self)
-{
-    return self->helper && __atomic_load_n(&self->helper->running, __ATOMIC_ACQUIRE);
-}
-
 /* MPI has failed, perhaps because a process has died: wait a moment for its end to show. */
 static rondo_status blame(struct mpi_bootstrap *self)
 {
@@ -160,8 +147,7 @@ static rondo_status blame(struct mpi_bootstrap *self)
 static rondo_status guard_call(struct mpi_bootstrap *self, rondo_status (*call)(struct mpi_bootstrap *self))
 {
     struct rondo_mpi_guard guard;
-    int makes_own = self->base.overlaps && self->round <= ROUND_OWN;
-    rondo_mpi_guard_enter(&guard, self->user, is_helped(self) ? 0 : makes_own ? 3 : 1);
+    rondo_mpi_guard_enter(&guard, self->user);
     rondo_status status = call(self);
     rondo_mpi_guard_leave(&guard);
     return status;
@@ -175,12 +161,11 @@ static rondo_status guarded(struct mpi_bootstrap *self, rondo_status (*call)(str
     return self->broken && status != RONDO_SUCCESS ? blame(self) : status;
 }
 
-/* Are the round's requests complete, of which there are n? (MPI_Testall causes warnings in MPICH's header.)
- * */
-static rondo_status requests_test(struct mpi_bootstrap *self, int n, int *done)
+/* Are the round's requests complete? (MPI_Testall causes warnings in MPICH's header.) */
+static rondo_status requests_test(struct mpi_bootstrap *self, int *done)
 {
-    *done = !is_helped(self);
-    for (int i = 0; i < n && *done; i++) {
+    *done = 1;
+    for (size_t i = 0; i < RONDO_COUNTOF(self->requests) && *done; i++) {
         if (self->requests[i] != MPI_REQUEST_NULL) {
             MPI_TRY(self, MPI_Test, &self->requests[i], done, MPI_STATUS_IGNORE);
         }
@@ -244,7 +229,7 @@ static rondo_status round_call(struct mpi_bootstrap *self, rondo_status (*call)(
 static rondo_status gather_call(struct mpi_bootstrap *self)
 {
     MPI_TRY(self, MPI_Iallgather, self->sent, (int)self->bytes, MPI_BYTE, self->got, (int)self->bytes,
-            MPI_BYTE, self->carry, &self->requests[0]);
+            MPI_BYTE, self->user, &self->requests[0]);
     return RONDO_SUCCESS;
 }
 
@@ -254,6 +239,9 @@ static rondo_status mpi_allgather_start(struct rondo_bootstrap *b, const void *m
     if (b->nranks == 1) {
         memcpy(all, mine, bytes);
         return RONDO_SUCCESS;
+    }
+    if (self->inner != NULL) {
+        return self->inner->ops->allgather_start(self->inner, mine, all, bytes);
     }
     RONDO_TRY(round_begin(self, ROUND_GATHER, mine, 1, b->nranks, bytes));
     self->result = all;
@@ -265,7 +253,7 @@ static rondo_status exchange_call(struct mpi_bootstrap *self)
 {
     int n = self->base.nranks, *counts = self->counts, *displs = self->counts + n;
     MPI_TRY(self, MPI_Ialltoallv, self->sent, counts, displs, MPI_BYTE, self->got, counts, displs, MPI_BYTE,
-            self->carry, &self->requests[0]);
+            self->user, &self->requests[0]);
     return RONDO_SUCCESS;
 }
 
@@ -275,6 +263,9 @@ static rondo_status mpi_exchange_start(struct rondo_bootstrap *b, int n, const i
     struct mpi_bootstrap *self = self_of(b);
     if (b->nranks == 1) {
         return RONDO_SUCCESS;
+    }
+    if (self->inner != NULL) {
+        return self->inner->ops->exchange_start(self->inner, n, peer, send, recv, bytes);
     }
     if ((size_t)n * bytes > INT_MAX) {
         return rondo_fail(RONDO_INVALID_ARGUMENT, "%d records of %zu bytes; MPI carries at most %d bytes", n,
@@ -290,55 +281,42 @@ static rondo_status mpi_exchange_start(struct rondo_bootstrap *b, int n, const i
     return round_call(self, exchange_call);
 }
 
-/* ---- a communicator of its own ---- */
+/* ---- places ---- */
 
-static void *helper_main(void *arg)
+/* A rank that has none greets nevertheless: then all ranks end alike. */
+static rondo_status place_open(struct mpi_bootstrap *self)
 {
-    struct helper *helper = arg;
-    struct rondo_mpi_guard guard;
-    rondo_mpi_guard_enter(&guard, helper->from, 3);
-    helper->rc = rondo_mpi_comm_build(helper->from, helper->tag, &helper->made);
-    rondo_mpi_guard_leave(&guard);
-    __atomic_store_n(&helper->running, 0, __ATOMIC_RELEASE);
-    return NULL;
-}
-
-/* All ranks have come, so the thread does not wait long. If a rank dies meanwhile, it waits for ever, and its
- * memory goes to the graveyard. */
-static rondo_status helper_start(struct mpi_bootstrap *self)
-{
-    pthread_t thread;
-    RONDO_TRY(RONDO_NEW(self->helper, "a thread's task"));
-    *self->helper =
-        (struct helper){ .from = self->user, .tag = self->mail.tag - RONDO_MAIL_TAGS, .running = 1 };
-    rondo_status status = rondo_thread_start(&thread, "rondo-mpi", helper_main, self->helper);
-    if (status != RONDO_SUCCESS) {
-        self->helper->running = 0;
-        return rondo_fail_aloud(status);
+    struct rondo_meeting_place *mine;
+    RONDO_TRY(RONDO_NEW_ARRAY(self->places, self->base.nranks + 1, "the places of ranks"));
+    mine = &self->places[self->base.nranks];
+    if (rondo_meeting_place_open(mine, &self->listener) != RONDO_SUCCESS) {
+        rondo_round_text_fill(self->no_place, self->base.rank);
     }
-    pthread_detach(thread);
+    MPI_TRY(self, MPI_Iallgather, mine, (int)sizeof(*mine), MPI_BYTE, self->places, (int)sizeof(*mine),
+            MPI_BYTE, self->user, &self->requests[1]);
     return RONDO_SUCCESS;
 }
 
-static rondo_status own_begin(struct mpi_bootstrap *self)
+/* All places are known: MPI has no more part in the creation. */
+static rondo_status places_end(struct mpi_bootstrap *self)
 {
-    self->round = ROUND_OWN;
-    self->looked_ns = rondo_now_ns();
-    if (self->can_help) {
-        RONDO_TRY(helper_start(self));
+    for (int r = 0; r < self->base.nranks; r++) {
+        rondo_status status = (rondo_status)self->places[r].status;
+        if (status != RONDO_SUCCESS) {
+            self->base.quiet = 1; /* all ranks see it */
+            return r == self->base.rank
+                       ? rondo_fail_quiet(status, "%s", self->no_place)
+                       : rondo_fail_quiet(
+                             status,
+                             "rank %d cannot listen for the other ranks of the communicator; see "
+                             "that rank's own output for the cause",
+                             r);
+        }
     }
-    return RONDO_IN_PROGRESS; /* without a helper, the duplicate is under way since the first call */
-}
-
-static rondo_status own_end(struct mpi_bootstrap *self)
-{
-    if (self->helper) {
-        MPI_CALL(self, self->helper->rc, "MPI_Intercomm_create");
-        self->own = self->helper->made;
-    }
-    MPI_TRY(self, MPI_Comm_set_errhandler, self->own, MPI_ERRORS_RETURN);
-    self->carry = self->own;
-    round_free(self);
+    RONDO_TRY(rondo_bootstrap_places(self->places, self->base.rank, self->base.nranks, self->listener,
+                                     &self->inner));
+    self->listener = -1;
+    self->base.secret = self->inner->secret;
     return RONDO_SUCCESS;
 }
 
@@ -389,8 +367,8 @@ static rondo_status hello_end(struct mpi_bootstrap *self)
         status = known_add(self);
     }
     self->base.met = 1;
-    if (status == RONDO_SUCCESS && self->base.overlaps) {
-        return own_begin(self);
+    if (status == RONDO_SUCCESS && self->places != NULL) {
+        status = places_end(self);
     }
     round_free(self);
     return status;
@@ -400,9 +378,6 @@ static rondo_status round_end(struct mpi_bootstrap *self)
 {
     if (self->round == ROUND_HELLO) {
         return hello_end(self);
-    }
-    if (self->round == ROUND_OWN) {
-        return own_end(self);
     }
     if (self->nrecords > 0 && self->bytes > 0) {
         memcpy(self->result, self->got, (size_t)self->nrecords * self->bytes);
@@ -461,6 +436,9 @@ static rondo_status look(struct mpi_bootstrap *self, int late)
 static rondo_status mpi_look(struct rondo_bootstrap *b, int late)
 {
     struct mpi_bootstrap *self = self_of(b);
+    if (self->inner != NULL) {
+        return rondo_watch_look(&self->watch, late);
+    }
     if (!self->open || !mpi_may_step(b) || (!late && rondo_now_ns() - self->looked_ns < LOOK_NS)) {
         return RONDO_SUCCESS;
     }
@@ -510,6 +488,9 @@ static rondo_status mpi_missing(struct rondo_bootstrap *b, int *ranks, int max, 
     struct mpi_bootstrap *self = self_of(b);
     rondo_status status = RONDO_SUCCESS;
     *n = 0;
+    if (self->inner != NULL) {
+        return self->inner->ops->missing(self->inner, ranks, max, n);
+    }
     if (self->round == ROUND_NONE || self->broken || !self->open) {
         return RONDO_SUCCESS;
     }
@@ -578,62 +559,6 @@ static rondo_status last_call(struct mpi_bootstrap *self)
     return RONDO_SUCCESS;
 }
 
-/*
- * ---- turns ----
- * While MPI_Comm_idup makes progress, Open MPI begins collectives on the program's communicator. Were a
- * second creation to begin its own meanwhile, they would come in another order on each rank, and records
- * would meet those of other rounds. So it begins when the duplicates of earlier ones are made.
- */
-
-static int duplicates(const struct mpi_bootstrap *self) { return self->base.overlaps && !self->can_help; }
-
-static void turn_queue(struct mpi_bootstrap *self)
-{
-    struct mpi_bootstrap **end = &process.turns;
-    pthread_mutex_lock(&process.lock);
-    while (*end != NULL) {
-        end = &(*end)->next_turn;
-    }
-    *end = self;
-    pthread_mutex_unlock(&process.lock);
-}
-
-static void turn_leave(struct mpi_bootstrap *self)
-{
-    pthread_mutex_lock(&process.lock);
-    for (struct mpi_bootstrap **at = &process.turns; *at != NULL; at = &(*at)->next_turn) {
-        if (*at == self) {
-            *at = self->next_turn;
-            break;
-        }
-    }
-    pthread_mutex_unlock(&process.lock);
-}
-
-/* Looking at a request makes progress in MPI, too. */
-static int is_duplicating(struct mpi_bootstrap *self)
-{
-    int done = 1;
-    return !self->broken &&
-           PMPI_Request_get_status(self->requests[1], &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && !done;
-}
-
-/* @return the first creation that this one waits for: on the same communicator, and not begun or duplicating;
- * itself: none. */
-static struct mpi_bootstrap *turn_of(struct mpi_bootstrap *self)
-{
-    struct mpi_bootstrap *each;
-    pthread_mutex_lock(&process.lock);
-    for (each = process.turns; each != NULL && each != self; each = each->next_turn) {
-        int waits = each->round == ROUND_TURN && !each->held && each->late == RONDO_SUCCESS;
-        if (each->user == self->user && (waits || is_duplicating(each))) {
-            break;
-        }
-    }
-    pthread_mutex_unlock(&process.lock);
-    return each != NULL ? each : self;
-}
-
 /* ---- open, test, close ---- */
 
 /* Number this creation among those on the communicator: all its ranks count alike, and letters carry it. */
@@ -652,58 +577,19 @@ static int attempt_count(struct mpi_bootstrap *self)
     return attempt;
 }
 
-static rondo_status greet_call(struct mpi_bootstrap *self)
+/* All begins inside the program's call, in the order of its own collectives. */
+static rondo_status open_call(struct mpi_bootstrap *self)
 {
     struct rondo_hello hello;
+    MPI_CALL(self, rondo_mail_open(&self->mail, self->user, attempt_count(self)),
+             "a message about a failure");
+    self->open = 1;
+    RONDO_TRY(known_watch(self));
     rondo_hello_fill(&hello);
     RONDO_TRY(round_begin(self, ROUND_HELLO, &hello, 1, self->base.nranks, sizeof hello));
     self->mail.begun = 1;
     RONDO_TRY(gather_call(self));
-    if (duplicates(self)) {
-        MPI_TRY(self, MPI_Comm_idup, self->user, &self->own, &self->requests[1]);
-    }
-    return RONDO_SUCCESS;
-}
-
-/* Both collectives begin inside the program's call, in the order of its own, unless it is not their turn. */
-static rondo_status open_call(struct mpi_bootstrap *self)
-{
-    MPI_CALL(self, rondo_mail_open(&self->mail, self->user, attempt_count(self)),
-             "a message about a failure");
-    self->open = 1;
-    self->round = ROUND_TURN;
-    self->looked_ns = rondo_now_ns();
-    if (duplicates(self)) {
-        turn_queue(self);
-    }
-    RONDO_TRY(known_watch(self));
-    return turn_of(self) == self ? greet_call(self) : RONDO_SUCCESS;
-}
-
-/* Begin late. If others have given up before they began, the look for letters reports it. */
-static rondo_status greet_late(struct mpi_bootstrap *self)
-{
-    RONDO_TRY(take_call(self));
-    self->held = self->mail.told && self->mail.told_begun <= 0;
-    return self->held ? RONDO_SUCCESS : greet_call(self);
-}
-
-/* The caller may look at this creation only: begin earlier ones, too. */
-static rondo_status turn_call(struct mpi_bootstrap *self)
-{
-    struct mpi_bootstrap *first = turn_of(self);
-    if (self->late != RONDO_SUCCESS) {
-        return rondo_fail_quiet(self->late, "rank %d on %s could not begin to create a communicator",
-                                self->base.rank, rondo_log_host());
-    }
-    if (first->round == ROUND_TURN) {
-        rondo_status status = greet_late(first);
-        if (first == self) {
-            RONDO_TRY(status);
-        }
-        first->late = status;
-    }
-    return RONDO_IN_PROGRESS;
+    return self->base.overlaps ? place_open(self) : RONDO_SUCCESS;
 }
 
 static rondo_status mpi_open_start(struct rondo_bootstrap *b)
@@ -714,18 +600,29 @@ static rondo_status mpi_open_start(struct rondo_bootstrap *b)
 static rondo_status test_call(struct mpi_bootstrap *self)
 {
     int done = 0;
-    if (self->round == ROUND_TURN) {
-        return turn_call(self);
-    }
-    /* The duplicate (requests[1]) is not waited for with the greetings: they tell whom to watch. */
-    RONDO_TRY(
-        requests_test(self, self->round == ROUND_HELLO ? 1 : (int)RONDO_COUNTOF(self->requests), &done));
+    RONDO_TRY(requests_test(self, &done));
     return done && !self->held ? RONDO_SUCCESS : RONDO_IN_PROGRESS;
+}
+
+/* Other ranks may wait for this one's MPI to make progress with their greetings. */
+static rondo_status test_inner(struct mpi_bootstrap *self)
+{
+    rondo_status status;
+    RONDO_TRY(usable(self));
+    status = self->inner->ops->test(self->inner);
+    if (status == RONDO_IN_PROGRESS) {
+        rondo_mpi_progress();
+        RONDO_TRY(rondo_watch_look(&self->watch, 0));
+    }
+    return status;
 }
 
 static rondo_status mpi_test(struct rondo_bootstrap *b)
 {
     struct mpi_bootstrap *self = self_of(b);
+    if (self->inner != NULL) {
+        return test_inner(self);
+    }
     if (self->round == ROUND_NONE) {
         return RONDO_SUCCESS;
     }
@@ -744,7 +641,7 @@ static rondo_status mpi_test(struct rondo_bootstrap *b)
 static rondo_status rest_call(struct mpi_bootstrap *self)
 {
     int round, mail = 1;
-    RONDO_TRY(requests_test(self, (int)RONDO_COUNTOF(self->requests), &round));
+    RONDO_TRY(requests_test(self, &round));
     if (self->open) {
         MPI_CALL(self, rondo_mail_test(&self->mail, &mail), "a message about a failure");
     }
@@ -762,17 +659,29 @@ static void bury(struct mpi_bootstrap *self)
 
 int rondo_bootstrap_mpi_graves(void) { return __atomic_load_n(&process.ngraves, __ATOMIC_RELAXED); }
 
+static void close_inner(struct mpi_bootstrap *self, int ok)
+{
+    if (self->inner != NULL) {
+        self->inner->ended = self->base.ended;
+        self->inner->quiet = self->base.quiet;
+        self->inner->ops->close(self->inner, ok);
+    }
+    if (self->listener >= 0) {
+        close(self->listener);
+    }
+}
+
 static void mpi_close(struct rondo_bootstrap *b, int ok)
 {
     struct mpi_bootstrap *self = self_of(b);
     int may_call = mpi_may_step(b) && !mpi_finalized();
     char text[RONDO_ERROR_TEXT];
     snprintf(text, sizeof text, "%s", rondo_error_text());
-    if (!ok && self->open && may_call && !b->quiet) {
+    if (!ok && self->open && may_call && !b->quiet && self->inner == NULL) {
         (void)guard_call(self, last_call);
     }
+    close_inner(self, ok);
     rondo_watch_close(&self->watch);
-    turn_leave(self);
     if (self->round != ROUND_NONE || self->mail.nrequests > 0 ||
         (self->open && self->mail.incoming_request != MPI_REQUEST_NULL)) {
         if (self->broken || !may_call || guard_call(self, rest_call) != RONDO_SUCCESS) {
@@ -781,12 +690,9 @@ static void mpi_close(struct rondo_bootstrap *b, int ok)
             return;
         }
     }
-    if (self->own != MPI_COMM_NULL && may_call) {
-        PMPI_Comm_free(&self->own);
-    }
     round_free(self);
     rondo_mail_close(&self->mail);
-    rondo_free(self->helper);
+    rondo_free(self->places);
     rondo_free(self);
 }
 
@@ -866,9 +772,8 @@ rondo_status rondo_bootstrap_mpi(MPI_Comm comm, struct rondo_bootstrap **b)
     PMPI_Comm_size(comm, &self->base.nranks);
     int root = rondo_mpi_rank_translate(comm, 0, MPI_COMM_WORLD);
     self->base.root_world_rank = root == MPI_UNDEFINED ? -1 : root; /* -1: not in the world (spawned) */
-    self->user = self->carry = comm;
-    self->own = MPI_COMM_NULL;
-    self->can_help = level == MPI_THREAD_MULTIPLE;
+    self->user = comm;
+    self->listener = -1;
     self->requests[0] = self->requests[1] = MPI_REQUEST_NULL;
     self->one_thread = level < MPI_THREAD_SERIALIZED;
     self->thread = pthread_self();

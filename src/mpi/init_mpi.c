@@ -113,9 +113,13 @@ rondo_status rondo_comm_create(MPI_Comm mpi_comm, const rondo_config *config, ro
     return create(mpi_comm, config, comm);
 }
 
-rondo_status rondo_comm_create_f(MPI_Fint mpi_comm, const rondo_config *config, rondo_comm **comm)
+rondo_status rondo_comm_create_f(RONDO_MPI_FINT_ mpi_comm, const rondo_config *config, rondo_comm **comm)
 {
     RONDO_TRY(create_begin(comm));
+#if MPI_VERSION >= 5
+    MPI_Comm found = MPI_Comm_fromint(mpi_comm);
+#else
     MPI_Comm found = MPI_Comm_f2c(mpi_comm); /* Open MPI: NULL for a number that it lacks */
+#endif
     return create(found ? found : MPI_COMM_NULL, config, comm);
 }

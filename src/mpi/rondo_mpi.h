@@ -5,14 +5,23 @@
 #include <mpi.h>
 #include "rondo.h"
 
-/* MPI_Comm is a pointer in Open MPI and a number in MPICH. So the functions' names contain the MPI that the
- * library was built for, and a program built with the other one does not link. */
+/* MPI_Comm is a pointer in Open MPI, a number in MPICH, and has values of its own in the ABI of MPI 5. So the
+ * functions' names contain the MPI that the library was built for, and a program built with another does not
+ * link. */
 #ifdef OPEN_MPI
 #define rondo_comm_create rondo_comm_create_openmpi
 #define rondo_comm_create_f rondo_comm_create_f_openmpi
+#elif defined MPI_ABI_VERSION && !defined MPICH_VERSION && !defined I_MPI_VERSION
+#define rondo_comm_create rondo_comm_create_mpiabi
+#define rondo_comm_create_f rondo_comm_create_f_mpiabi
+#define RONDO_MPI_FINT_ int /* the ABI has no MPI_Fint */
 #else
 #define rondo_comm_create rondo_comm_create_mpich
 #define rondo_comm_create_f rondo_comm_create_f_mpich
+#endif
+
+#ifndef RONDO_MPI_FINT_
+#define RONDO_MPI_FINT_ MPI_Fint
 #endif
 
 #ifdef __cplusplus
@@ -24,12 +33,11 @@ extern "C" {
  *
  * Rondo communicates over MPI during this call only, by non-blocking collectives on @a mpi_comm. It makes no
  * communicator and runs none of the program's attribute callbacks. With config.blocking 0, or in a group, it
- * goes on inside rondo_comm_async_error or rondo_group_end until creation is complete, on a communicator of
- * its own, and @a mpi_comm must live until then. With MPI_THREAD_MULTIPLE a thread makes that communicator;
- * below, it is a duplicate, which does run attribute callbacks, and only the thread that made this call goes
- * on while others merely see the state (MPI_THREAD_SERIALIZED: any thread, one at a time). Several such
- * creations may overlap on one @a mpi_comm, except with MPI_THREAD_MULTIPLE: Open MPI 4.1 may hang when
- * threads make communicators of the same ranks at once, so complete one before the next, or use duplicates.
+ * goes on inside rondo_comm_async_error or rondo_group_end until creation is complete, and @a mpi_comm must
+ * live until then. The ranks greet each other over MPI, beginning in this call; the rest runs over TCP
+ * connections of their own (RONDO_SOCKET_IFNAME), which hold some descriptors until creation is complete.
+ * Several such creations may overlap on one @a mpi_comm. Below MPI_THREAD_SERIALIZED only the thread that
+ * made this call goes on, while others merely see the state; else any thread does, one at a time.
  *
  * Collectives do not communicate over MPI. A rank that waits long inside one, or in a split, makes progress
  * in the program's own MPI by MPI_Request_get_status, which receives nothing: with MPI_THREAD_SINGLE
@@ -58,7 +66,7 @@ rondo_status rondo_comm_create(MPI_Comm mpi_comm, const rondo_config *config, ro
  * The same for a communicator's handle in Fortran, for languages that have this number rather than an
  * MPI_Comm: an integer of "use mpi", MPI_VAL of mpi_f08, comm.py2f() of mpi4py.
  */
-rondo_status rondo_comm_create_f(MPI_Fint mpi_comm, const rondo_config *config, rondo_comm **comm);
+rondo_status rondo_comm_create_f(RONDO_MPI_FINT_ mpi_comm, const rondo_config *config, rondo_comm **comm);
 
 #ifdef __cplusplus
 }

@@ -19,6 +19,30 @@ const int rondo_num_netdevs = NUM_NETDEVS;
 _Static_assert(NUM_NETDEVS <= 32, "a mask has a bit for each");
 _Static_assert((int)NUM_NETDEVS == (int)RONDO_FAULT_NETDEVS, "each has a wrapper");
 
+__thread void *rondo_net_parent;
+rondo_net_event_fn rondo_net_event;
+
+static rondo_net_event_fn taker(void) { return __atomic_load_n(&rondo_net_event, __ATOMIC_RELAXED); }
+
+void rondo_net_events_add(struct rondo_net_events *events, int64_t kind, void *data)
+{
+    if (events->parent != NULL && events->n < RONDO_NET_EVENTS) {
+        events->event[events->n] = NULL;
+        (void)taker()(&events->event[events->n++], RONDO_NET_EVENT_START, events->parent, kind, data);
+    }
+}
+
+void rondo_net_events_end(struct rondo_net_events *events)
+{
+    for (int i = 0; i < events->n; i++) {
+        if (events->event[i] != NULL) {
+            (void)taker()(&events->event[i], RONDO_NET_EVENT_STOP, NULL, 0, NULL);
+        }
+    }
+    events->parent = NULL;
+    events->n = 0;
+}
+
 /* NCCL's names for them. */
 static const struct {
     const char *name;

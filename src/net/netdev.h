@@ -20,28 +20,45 @@
 #ifndef RONDO_NET_NETDEV_H
 #define RONDO_NET_NETDEV_H
 
+#include "base/net_event.h"
 #include "base/status.h"
 
 enum {
     RONDO_NET_HANDLE = 128,
     RONDO_NET_MAX_RECVS = 8,
-    RONDO_NET_MAX_REQUESTS = 32 /* in flight on one comm */
+    RONDO_NET_MAX_REQUESTS = 32, /* in flight on one comm */
+    RONDO_NET_NOTE = 32          /* bytes of a note (iwrite) */
 };
 
 /* Bits. APART: isend_apart and irecv_apart work, with any host memory. PLACES: isend_from and irecv_into
- * work, with registered memory. */
+ * work, with registered memory. WRITES: iwrite, irecv_word and key work. */
 enum rondo_net_memory {
     RONDO_NET_HOST = 1,
     RONDO_NET_CUDA = 2,
     RONDO_NET_DMABUF = 4,
     RONDO_NET_APART = 8,
-    RONDO_NET_PLACES = 16
+    RONDO_NET_PLACES = 16,
+    RONDO_NET_WRITES = 32
 };
 
 /* A range of registered memory. */
 struct rondo_net_span {
     void *data, *region;
     size_t bytes;
+};
+
+/* Where a write goes: an address of the other end, and the key of its registration (key). */
+struct rondo_net_target {
+    uint64_t address;
+    uint32_t key;
+};
+
+/* What came with a write. */
+struct rondo_net_came {
+    uint32_t word;
+    int has_note;
+    size_t bytes; /* with a note: of the data */
+    uint8_t note[RONDO_NET_NOTE];
 };
 
 struct rondo_net_properties {
@@ -104,6 +121,22 @@ struct rondo_net_device {
      */
     rondo_status (*irecv_into)(void *comm, const struct rondo_net_span *whole,
                                const struct rondo_net_span *place, int tag, void **request);
+    /**
+     * One-sided: write data (0 bytes: none) straight to memory that the other end has registered for its
+     * receiving comm, and announce it by a word of immediate data. note: NULL, or RONDO_NET_NOTE bytes that
+     * come with it, and then large data may be spread over queue pairs. A write to memory that is not
+     * registered ends the comm. Only for devices with WRITES; takes a receive of irecv_word, in order, and
+     * no other one.
+     */
+    rondo_status (*iwrite)(void *comm, const struct rondo_net_span *data,
+                           const struct rondo_net_target *target, uint32_t word, const void *note,
+                           void **request);
+    /** Allow the other end one more iwrite, to whatever it has a key of. When test says done, the data has
+     * come, and *came is filled. */
+    rondo_status (*irecv_word)(void *comm, struct rondo_net_came *came, void **request);
+    /** The key of a region of a receiving comm, with which the other end may write to the region until
+     * unreg. Devices register whole pages. */
+    uint32_t (*key)(void *region);
     /** After a receive into GPU memory: done when the GPU sees the data. *request NULL: nothing to wait
      * for. */
     rondo_status (*iflush)(void *comm, int n, void *const *data, const size_t *bytes, void *const *regions,
@@ -124,6 +157,32 @@ struct rondo_net_device {
     /** Release threads, listeners and devices, after all comms are closed. init may follow. */
     void (*finalize)(void);
 };
+
+/* ---- what profiler plugins see of devices ---- */
+
+/* Set around the isend and irecv of a message that somebody watches: what the device gives as the parent of
+ * the message's events, which may begin and end until the message's test is done. */
+extern __thread void *rondo_net_parent;
+/* Takes the events of devices, from any thread; a device calls it only for messages with a parent. Set before
+ * there is one. */
+extern rondo_net_event_fn rondo_net_event; /* atomic */
+
+/* The events of one request. A message may be two requests, and plugins have room for 8 events of a step. */
+enum { RONDO_NET_EVENTS = 4 };
+struct rondo_net_events {
+    void *parent;
+    int n;
+    void *event[RONDO_NET_EVENTS];
+};
+static inline void rondo_net_events_begin(struct rondo_net_events *events)
+{
+    events->parent = rondo_net_parent;
+    events->n = 0;
+}
+/** Begin another event, if events->parent is not NULL. */
+void rondo_net_events_add(struct rondo_net_events *events, int64_t kind, void *data);
+/** The request is done. */
+void rondo_net_events_end(struct rondo_net_events *events);
 
 extern const struct rondo_net_device rondo_netdev_plugin, rondo_netdev_verbs, rondo_netdev_socket;
 

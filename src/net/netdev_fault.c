@@ -369,6 +369,20 @@ static rondo_status fault_irecv_into(void *arg, const struct rondo_net_span *who
     MESSAGE(comm, FAULT_irecv, 2, irecv_into(comm->inner, whole, place, tag, &inner));
 }
 
+static rondo_status fault_iwrite(void *arg, const struct rondo_net_span *data,
+                                 const struct rondo_net_target *target, uint32_t word, const void *note,
+                                 void **request)
+{
+    struct comm *comm = arg;
+    MESSAGE(comm, FAULT_isend, 0, iwrite(comm->inner, data, target, word, note, &inner));
+}
+
+static rondo_status fault_irecv_word(void *arg, struct rondo_net_came *came, void **request)
+{
+    struct comm *comm = arg;
+    MESSAGE(comm, FAULT_irecv, 0, irecv_word(comm->inner, came, &inner));
+}
+
 static void fault_stop(void *arg)
 {
     struct comm *comm = arg;
@@ -451,18 +465,20 @@ static rondo_status fault_test(void *arg, int *done, size_t *bytes)
     {                                                                                                        \
         return prepare_over(rondo_netdevs[i], device, peer, is_send, comm, handle);                          \
     }                                                                                                        \
+    static uint32_t key_##i(void *region) { return rondo_netdevs[i]->key(region); }                          \
     static void finalize_##i(void) { rondo_netdevs[i]->finalize(); }
 WRAP(0)
 WRAP(1)
 WRAP(2)
 
-#define ROW(i)                                                                                    \
-    {                                                                                             \
-        .name = "fault", .init = init_##i, .properties = properties_##i, .prepare = prepare_##i,  \
-        .connect = fault_connect, .reg = fault_reg, .unreg = fault_unreg, .isend = fault_isend,   \
-        .irecv = fault_irecv, .isend_apart = fault_isend_apart, .irecv_apart = fault_irecv_apart, \
-        .isend_from = fault_isend_from, .irecv_into = fault_irecv_into, .iflush = fault_iflush,   \
-        .test = fault_test, .stop = fault_stop, .close = fault_close, .finalize = finalize_##i    \
+#define ROW(i)                                                                                      \
+    {                                                                                               \
+        .name = "fault", .init = init_##i, .properties = properties_##i, .prepare = prepare_##i,    \
+        .connect = fault_connect, .reg = fault_reg, .unreg = fault_unreg, .isend = fault_isend,     \
+        .irecv = fault_irecv, .isend_apart = fault_isend_apart, .irecv_apart = fault_irecv_apart,   \
+        .isend_from = fault_isend_from, .irecv_into = fault_irecv_into, .iflush = fault_iflush,     \
+        .iwrite = fault_iwrite, .irecv_word = fault_irecv_word, .key = key_##i, .test = fault_test, \
+        .stop = fault_stop, .close = fault_close, .finalize = finalize_##i                          \
     }
 static const struct rondo_net_device wrappers[RONDO_FAULT_NETDEVS] = { ROW(0), ROW(1), ROW(2) };
 

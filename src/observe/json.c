@@ -244,7 +244,7 @@ static void flight_entry(FILE *out, const struct rondo_seen_comm *comm, const st
             call->state == 2 ? "true" : "false", is_p2p ? "true" : "false");
 }
 
-static void flight_rank(FILE *out, const struct rondo_seen_comm *comm, const struct rondo_seen_rank *r)
+void rondo_seen_flight_of(FILE *out, const struct rondo_seen_comm *comm, const struct rondo_seen_rank *r)
 {
     unsigned long long id = 0;
     int i = 0, m = 0;
@@ -277,7 +277,7 @@ void rondo_seen_flight(FILE *out, const struct rondo_seen *seen)
     for (int c = 0; c < seen->ncomms; c++) {
         for (int r = 0; r < seen->comms[c].n; r++) {
             fprintf(out, "%s\n ", n++ > 0 ? "," : "");
-            flight_rank(out, &seen->comms[c], &seen->comms[c].ranks[r]);
+            rondo_seen_flight_of(out, &seen->comms[c], &seen->comms[c].ranks[r]);
         }
     }
     fprintf(out, "]\n");

@@ -3,13 +3,14 @@
  * rondo-doctor.
  *
  *   rondo_observe          processes -> indices -> control segments (base/record.h) -> struct rondo_seen
+ *   rondo_observe_nodes    the same of other nodes, through the control plane (net/control/look.h)
  *   rondo_seen_write/read  the same as bytes, from the hosts of a job to the one where rondo-doctor runs
  *   rondo_diagnose         what keeps the job: findings, the worst first
  *   rondo_seen_text, ...   the report: text, JSON, PyTorch's flight recorder, SVG
  *
- * Nothing here stops, signals or waits for a rank, or changes what it reads; a rank may run meanwhile, so what
- * is read is a moment of each rank, not one of all. What a rank wrote is checked before it is used. Times are
- * of CLOCK_REALTIME, so that those of several hosts can be compared as well as their clocks agree.
+ * Nothing here stops, signals or waits for a rank, or changes what it reads; a rank may run meanwhile, so
+ * what is read is a moment of each rank, not one of all. What a rank wrote is checked before it is used.
+ * Times are of CLOCK_REALTIME, so that those of several hosts can be compared as well as their clocks agree.
  */
 #ifndef RONDO_OBSERVE_OBSERVE_H
 #define RONDO_OBSERVE_OBSERVE_H
@@ -18,6 +19,9 @@
 
 #include "base/record.h"
 #include "base/status.h"
+
+struct rondo_control_place;
+struct rondo_look;
 
 /* ---- what was seen ---- */
 
@@ -71,6 +75,15 @@ struct rondo_seen_comm {
     struct rondo_seen_rank *ranks; /* ascending */
 };
 
+/* Where the ranks of a communicator of several nodes listen. */
+struct rondo_seen_wire {
+    uint64_t hash, secret[2];
+    uint32_t scope;
+    int32_t nranks, nnodes;
+    struct rondo_control_place *places; /* by rank */
+    char (*hosts)[RONDO_HOST_LEN];      /* by node */
+};
+
 struct rondo_seen {
     int64_t now_ns;
     int ncomms, nprocesses, ncomms_room, nprocesses_room;
@@ -78,6 +91,8 @@ struct rondo_seen {
     int nelsewhere; /* ranks of containers with another host name */
     struct rondo_seen_comm *comms;
     struct rondo_seen_process *processes;
+    struct rondo_seen_wire *wires; /* of this host only; they go to no other */
+    int nwires, nwires_room;
 };
 
 struct rondo_observe_request {
@@ -86,12 +101,26 @@ struct rondo_observe_request {
     int sample_ms;   /* how long to watch what the processes use of a core; 0: not at all */
     int any_host;    /* also processes whose host name is another one (containers) */
     const char *job; /* only processes of this job; NULL: any */
+    int wires;       /* also find where ranks of other nodes listen, for rondo_observe_nodes */
 };
 
 /** Look at the ranks of this host. Zero *seen first. @return an error of memory; that there are no ranks is
  * none. Release *seen in either case. */
 rondo_status rondo_observe(struct rondo_seen *seen, const struct rondo_observe_request *request);
+/** Look at one communicator of this process, by its own mapping of the segment: no index and no descriptor is
+ * needed. entry: of the segment at base, from rondo_control_record. Zero *seen first.
+ * @return RONDO_SYSTEM_ERROR: no memory, or no /proc. Release *seen in either case. */
+rondo_status rondo_observe_own(struct rondo_seen *seen, const struct rondo_record_entry *entry,
+                               const void *base);
 void rondo_seen_release(struct rondo_seen *seen);
+
+/**
+ * Ask the ranks of the nodes of which none was seen, and add what they see. A node's processes are asked one
+ * after the other until one answers: those that are stopped do not.
+ * @param silent  called with the host of each node of which none did
+ */
+void rondo_observe_nodes(struct rondo_seen *seen, const struct rondo_look *look,
+                         void (*silent)(const char *host, void *arg), void *arg);
 
 /** @return a rank's collective of this number; NULL: it is not on record. */
 const struct rondo_seen_call *rondo_seen_call_of(const struct rondo_seen_rank *rank, uint64_t seq);
@@ -104,6 +133,13 @@ rondo_status rondo_seen_read(FILE *in, struct rondo_seen *seen);
 /** Ask a debugger for the stack of a process (gdb or eu-stack, at most 10 s). @return 0: there is none, and
  * why is in *stack. */
 int rondo_process_stack(int pid, char stack[RONDO_SEEN_STACK]);
+/** Is a process neither stopped nor ended? A debugger would wait for it else. */
+int rondo_process_runs(const struct rondo_seen_process *process);
+/** Take the stacks of all running processes, which are of this host, until *ended is set (NULL: of all). */
+void rondo_seen_stacks(struct rondo_seen *seen, const _Atomic int *ended);
+/** Take those of up to four that a finding names. The first nhere processes are of this host, those before
+ * nasked were seen by rondo_observe_nodes, which asks for theirs; of later ones nothing is taken. */
+void rondo_seen_stacks_wanted(struct rondo_seen *seen, int nhere, int nasked, int64_t slow_ns);
 /** Read a process's state, memory and place in the kernel. */
 void rondo_process_seen(struct rondo_seen_process *process);
 
@@ -171,6 +207,8 @@ void rondo_seen_json(FILE *out, const struct rondo_seen *seen, const struct rond
 /** In the form of PyTorch's flight recorder (its JSON dump, version 2.4): one object for each seen rank's
  * communicators. */
 void rondo_seen_flight(FILE *out, const struct rondo_seen *seen);
+/** Such an object of one rank. */
+void rondo_seen_flight_of(FILE *out, const struct rondo_seen_comm *comm, const struct rondo_seen_rank *rank);
 /** Ranks by time: a row for each rank of a communicator, its recorded calls as bars. */
 void rondo_seen_svg(FILE *out, const struct rondo_seen *seen, const struct rondo_diagnosis *diagnosis);
 

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -187,22 +188,30 @@ static int read_frames(FILE *in, char stack[RONDO_SEEN_STACK])
     return n;
 }
 
+/* Not by fork: this may be a rank, whose memory a NIC may write to. */
 static pid_t start(char *const argv[], int *out)
 {
+    posix_spawn_file_actions_t files;
+    posix_spawnattr_t attributes;
+    sigset_t none;
     int pipes[2];
-    pid_t child;
+    pid_t child = -1;
     if (pipe2(pipes, O_CLOEXEC) != 0) {
         return -1;
     }
-    child = fork();
-    if (child == 0) {
-        int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-        dup2(null, 0);
-        dup2(pipes[1], 1);
-        dup2(null, 2);
-        execvp(argv[0], argv);
-        _exit(127);
+    sigemptyset(&none);
+    posix_spawn_file_actions_init(&files);
+    posix_spawnattr_init(&attributes);
+    if (posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0) != 0 ||
+        posix_spawn_file_actions_adddup2(&files, pipes[1], 1) != 0 ||
+        posix_spawn_file_actions_addopen(&files, 2, "/dev/null", O_WRONLY, 0) != 0 ||
+        posix_spawnattr_setsigmask(&attributes, &none) != 0 ||
+        posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK) != 0 ||
+        posix_spawnp(&child, argv[0], &files, &attributes, argv, environ) != 0) {
+        child = -1;
     }
+    posix_spawn_file_actions_destroy(&files);
+    posix_spawnattr_destroy(&attributes);
     close(pipes[1]);
     if (child < 0) {
         close(pipes[0]);
@@ -235,4 +244,18 @@ int rondo_process_stack(int pid, char stack[RONDO_SEEN_STACK])
     }
     snprintf(stack, RONDO_SEEN_STACK, "%s", "");
     return 0;
+}
+
+int rondo_process_runs(const struct rondo_seen_process *p)
+{
+    return p->state != 0 && p->state != 'T' && p->state != 't' && p->state != 'Z';
+}
+
+void rondo_seen_stacks(struct rondo_seen *seen, const _Atomic int *ended)
+{
+    for (int i = 0; i < seen->nprocesses && (ended == NULL || !atomic_load(ended)); i++) {
+        if (rondo_process_runs(&seen->processes[i])) {
+            (void)rondo_process_stack(seen->processes[i].pid, seen->processes[i].stack);
+        }
+    }
 }

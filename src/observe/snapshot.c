@@ -269,9 +269,63 @@ static struct rondo_seen_comm *comm_add(struct rondo_seen *seen, uint64_t hash, 
     return comm;
 }
 
+static void wire_release(struct rondo_seen_wire *wire)
+{
+    rondo_free(wire->places);
+    rondo_free(wire->hosts);
+}
+
+static int places_read(const struct rondo_seen_wire *wire, int fd, uint64_t at)
+{
+    size_t bytes = sizeof(*wire->places) * (size_t)wire->nranks;
+    if (!read_at(fd, at, wire->places, bytes) ||
+        !read_at(fd, at + bytes, wire->hosts, sizeof(*wire->hosts) * (size_t)wire->nnodes)) {
+        return 0;
+    }
+    for (int n = 0; n < wire->nnodes; n++) {
+        wire->hosts[n][RONDO_HOST_LEN - 1] = '\0';
+    }
+    return 1;
+}
+
+/* Keep where the ranks of all nodes listen. @return 0: no memory */
+static int wire_read(struct rondo_seen *seen, int fd, const struct rondo_record_entry *entry,
+                     const struct rondo_control_head *head)
+{
+    size_t bytes = rondo_control_places_bytes(entry->nnodes, entry->nranks);
+    struct rondo_seen_wire *wire;
+    int ok;
+    for (int i = 0; i < seen->nwires; i++) {
+        if (seen->wires[i].hash == entry->comm_hash) {
+            return 1;
+        }
+    }
+    if (entry->nnodes <= 1 || entry->nnodes > entry->nranks || head->places != 1 || bytes > head->bytes ||
+        head->places_at > head->bytes - bytes) {
+        return 1;
+    }
+    if (RONDO_ARRAY_GROW(seen->wires, seen->nwires, seen->nwires_room, "places") != RONDO_SUCCESS) {
+        return 0;
+    }
+    wire = &seen->wires[seen->nwires];
+    *wire = (struct rondo_seen_wire){ .hash = entry->comm_hash,
+                                      .secret = { head->secret[0], head->secret[1] },
+                                      .scope = head->scope,
+                                      .nranks = entry->nranks,
+                                      .nnodes = entry->nnodes };
+    ok = RONDO_NEW_ARRAY(wire->places, wire->nranks, "places") == RONDO_SUCCESS &&
+         RONDO_NEW_ARRAY(wire->hosts, wire->nnodes, "places") == RONDO_SUCCESS;
+    if (ok && places_read(wire, fd, entry->offset + head->places_at)) {
+        seen->nwires++;
+    } else {
+        wire_release(wire);
+    }
+    return ok;
+}
+
 /* Read a communicator's segment through a descriptor of one of its processes. @return 0: no memory */
 static int segment_read(struct rondo_seen *seen, int fd, const struct rondo_record_entry *entry,
-                        const char *host)
+                        const char *host, int wires)
 {
     struct rondo_control_head head;
     struct rondo_seen_comm *comm;
@@ -281,6 +335,9 @@ static int segment_read(struct rondo_seen *seen, int fd, const struct rondo_reco
     }
     comm = comm_add(seen, entry->comm_hash, head.nlocal);
     if (comm == NULL) {
+        return 0;
+    }
+    if (wires && !wire_read(seen, fd, entry, &head)) {
         return 0;
     }
     clocks_read(&now);
@@ -358,7 +415,7 @@ static int index_read(struct rondo_seen *seen, int fd, int pid, const struct ron
         segment = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
         if (segment >= 0) {
             ok = fstat(segment, &st) != 0 || st.st_ino != entry.inode ||
-                 segment_read(seen, segment, &entry, index.host);
+                 segment_read(seen, segment, &entry, index.host, request->wires);
             close(segment);
         }
     }
@@ -504,11 +561,34 @@ rondo_status rondo_observe(struct rondo_seen *seen, const struct rondo_observe_r
     return request->sample_ms > 0 && seen->nprocesses > 0 ? sample(seen, request->sample_ms) : RONDO_SUCCESS;
 }
 
+/* Memory is read as another process's would be: by pread, so one reader serves both. */
+rondo_status rondo_observe_own(struct rondo_seen *seen, const struct rondo_record_entry *entry,
+                               const void *base)
+{
+    struct rondo_record_entry here = *entry;
+    struct clocks now;
+    int ok, fd = open("/proc/self/mem", O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return rondo_fail(RONDO_SYSTEM_ERROR, "cannot open /proc/self/mem on %s: %m", rondo_log_host());
+    }
+    here.offset = (uint64_t)(uintptr_t)base;
+    ok = segment_read(seen, fd, &here, rondo_log_host(), 0);
+    close(fd);
+    clocks_read(&now);
+    seen->now_ns = now.real_ns;
+    return ok ? RONDO_SUCCESS : RONDO_SYSTEM_ERROR;
+}
+
+static void rank_release(struct rondo_seen_rank *rank)
+{
+    rondo_free(rank->calls);
+    rondo_free(rank->messages);
+}
+
 static void comm_release(struct rondo_seen_comm *comm)
 {
     for (int r = 0; r < comm->n; r++) {
-        rondo_free(comm->ranks[r].calls);
-        rondo_free(comm->ranks[r].messages);
+        rank_release(&comm->ranks[r]);
     }
     rondo_free(comm->ranks);
 }
@@ -518,6 +598,10 @@ void rondo_seen_release(struct rondo_seen *seen)
     for (int i = 0; i < seen->ncomms; i++) {
         comm_release(&seen->comms[i]);
     }
+    for (int i = 0; i < seen->nwires; i++) {
+        wire_release(&seen->wires[i]);
+    }
+    rondo_free(seen->wires);
     rondo_free(seen->comms);
     rondo_free(seen->processes);
     memset(seen, 0, sizeof(*seen));
@@ -584,43 +668,59 @@ static int calls_get(FILE *in, struct rondo_seen_call **calls, int n)
                       get(in, *calls, sizeof(**calls), (size_t)n));
 }
 
-/* The strings of a record end within it. */
-static void rank_end_texts(struct rondo_seen_rank *rank) { rank->text[sizeof(rank->text) - 1] = '\0'; }
+/* Read a rank. @return 0: this is none, and nothing is held */
+static int rank_get(FILE *in, struct rondo_seen_rank *rank, int nranks, int nprocesses)
+{
+    if (!get(in, rank, sizeof(*rank), 1)) {
+        return 0;
+    }
+    rank->calls = rank->messages = NULL;
+    rank->text[sizeof(rank->text) - 1] = '\0';
+    if (rank->process >= 0 && rank->process < nprocesses && rank->rank >= 0 && rank->rank < nranks &&
+        rank->nlanes <= RONDO_RECORD_LANES && calls_get(in, &rank->calls, rank->ncalls) &&
+        calls_get(in, &rank->messages, rank->nmessages)) {
+        return 1;
+    }
+    rank_release(rank);
+    return 0;
+}
 
 static int comm_get(FILE *in, struct rondo_seen *seen, int processes, int nprocesses)
 {
     struct rondo_seen_comm theirs, *comm;
+    int known, before = -1;
     if (!get(in, &theirs, sizeof(theirs), 1) || theirs.n < 0 || theirs.n > MOST_LOCAL ||
-        theirs.nranks < theirs.n) {
+        theirs.nranks < theirs.n || theirs.nranks < 1) {
         return 0;
     }
     comm = comm_add(seen, theirs.hash, theirs.n);
-    if (comm == NULL) {
+    if (comm == NULL || (comm->nranks != 0 && comm->nranks != theirs.nranks)) {
         return 0;
     }
+    known = comm->n;
     if (comm->nranks == 0 || comm->reason == 0) { /* new, or they know why it has ended */
-        theirs.ranks = comm->ranks;
-        theirs.reason_text[sizeof(theirs.reason_text) - 1] = theirs.name[sizeof(theirs.name) - 1] = '\0';
-        int known = comm->n, n = theirs.n;
+        struct rondo_seen_rank *ranks = comm->ranks;
         *comm = theirs;
+        comm->ranks = ranks;
         comm->n = known;
-        theirs.n = n;
+        comm->reason_text[sizeof(comm->reason_text) - 1] = comm->name[sizeof(comm->name) - 1] = '\0';
     }
     for (int r = 0; r < theirs.n; r++) {
         struct rondo_seen_rank *rank = &comm->ranks[comm->n];
-        if (!get(in, rank, sizeof(*rank), 1)) {
+        if (!rank_get(in, rank, comm->nranks, nprocesses)) {
             return 0;
         }
-        rank->calls = rank->messages = NULL;
-        comm->n++; /* rondo_seen_release frees what it has from here on */
-        rank_end_texts(rank);
-        if (rank->process < 0 || rank->process >= nprocesses || rank->rank < 0 ||
-            rank->rank >= comm->nranks || rank->nlanes > RONDO_RECORD_LANES ||
-            !calls_get(in, &rank->calls, rank->ncalls) || !calls_get(in, &rank->messages, rank->nmessages)) {
-            rank->ncalls = rank->calls != NULL ? rank->ncalls : 0;
+        if (rank->rank <= before) { /* they are in order */
+            rank_release(rank);
             return 0;
         }
+        before = rank->rank;
         rank->process += processes;
+        if (bsearch(rank, comm->ranks, (size_t)known, sizeof(*rank), by_rank) == NULL) {
+            comm->n++;
+        } else {
+            rank_release(rank); /* another one has seen it already */
+        }
     }
     qsort(comm->ranks, (size_t)comm->n, sizeof(*comm->ranks), by_rank);
     return 1;

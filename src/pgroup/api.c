@@ -133,8 +133,8 @@ static rondo_status submit(struct rondo_pgroup *group, const struct pg_call *cal
     pthread_mutex_lock(&slot->use);
     status = start(work, waits);
     pthread_mutex_unlock(&slot->use);
-    if (status == RONDO_SUCCESS && waits) {
-        status = pg_work_wait(work, RONDO_CONFIG_DEFAULT);
+    if (status == RONDO_SUCCESS && place == NULL) {
+        status = waits ? pg_work_wait(work, RONDO_CONFIG_DEFAULT, 0) : pg_work_wait_issued(work);
     }
     if (status == RONDO_SUCCESS && place != NULL) {
         *place = work;

@@ -519,7 +519,7 @@ static rondo_status finish_works(struct rondo_pgroup *group)
     rondo_status first = RONDO_SUCCESS, status;
     struct rondo_pgroup_work *work;
     while ((work = open_work(group)) != NULL) {
-        status = pg_work_wait(work, RONDO_CONFIG_DEFAULT);
+        status = pg_work_wait(work, RONDO_CONFIG_DEFAULT, 0);
         first = first == RONDO_SUCCESS ? status : first;
         pg_work_unref(work);
     }

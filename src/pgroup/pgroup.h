@@ -13,7 +13,7 @@
  *
  * Creation never blocks. Works of a slot that is not ready wait in its queue, and go to the communicator in
  * their order by whoever finds it ready: slot_advance, which test, wait, later calls and the watchdog do. So
- * ranks may meet their pairs in any order.
+ * ranks may meet their pairs in any order. On a GPU the works of a stream are issued in their order, too.
  *
  * Locks, outermost first: slot->use (one thread at a time makes calls on a communicator; a call without a
  * work holds it until it is complete), world->step (one thread at a time moves creations: root's control
@@ -156,6 +156,8 @@ void pg_slot_advance(struct pg_slot *slot, int wait);
 void pg_slot_advance_held(struct pg_slot *slot);
 /** Queue a work. @return 0: the group has ended. */
 int pg_slot_queue(struct pg_slot *slot, struct rondo_pgroup_work *work);
+/** The same for a queued work, and for one that has to be issued before it. */
+void pg_work_advance(struct rondo_pgroup_work *work);
 void pg_slot_free(struct pg_slot *slot);
 
 /* ---- work.c ---- */
@@ -171,9 +173,12 @@ void pg_work_issue(struct rondo_pgroup_work *work);
 void pg_work_issue_both(struct rondo_pgroup_work *a, struct rondo_pgroup_work *b);
 /** Make its call now, and wait. The caller holds slot->use. */
 rondo_status pg_work_run(struct rondo_pgroup_work *work);
-rondo_status pg_work_wait(struct rondo_pgroup_work *work, int64_t timeout_ms);
+/** aside: sleep between looks in which nothing moved. */
+rondo_status pg_work_wait(struct rondo_pgroup_work *work, int64_t timeout_ms, int aside);
 /** Look whether it has ended. @return 1: it has. */
 int pg_work_poll(struct rondo_pgroup_work *work);
+/** Wait until it was handed to its communicator, on a GPU: to its stream. */
+rondo_status pg_work_wait_issued(struct rondo_pgroup_work *work);
 /* Works that a look at the world is about: the oldest. */
 enum { PG_MOST_POLLED = 64 };
 /** Get them, each with a reference. @return their number. */

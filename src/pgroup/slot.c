@@ -116,6 +116,9 @@ static void creation_failed(struct pg_slot *slot, rondo_comm *comm, rondo_status
     pg_group_end(slot->group, status, text);
 }
 
+/* The first message of two GPUs would wait in its call for the peer's: they are connected before. */
+static int pairs_gpus(const struct pg_slot *slot) { return slot->gpu != NULL && slot->kind == PG_PAIR; }
+
 static void creation_begin(struct pg_slot *slot)
 {
     struct rondo_pgroup *group = slot->group;
@@ -135,7 +138,7 @@ static void creation_begin(struct pg_slot *slot)
     pthread_mutex_unlock(&group->world->step);
     if (status != RONDO_SUCCESS && status != RONDO_IN_PROGRESS) {
         creation_failed(slot, NULL, status);
-    } else if (!note(slot, status == RONDO_SUCCESS ? PG_READY : PG_CREATING, comm)) {
+    } else if (!note(slot, status == RONDO_SUCCESS && !pairs_gpus(slot) ? PG_READY : PG_CREATING, comm)) {
         (void)rondo_comm_abort(comm);
     }
 }
@@ -143,14 +146,20 @@ static void creation_begin(struct pg_slot *slot)
 static void creation_step(struct pg_slot *slot)
 {
     struct pg_world *world = slot->group->world;
-    rondo_comm *comm = slot->comm;
+    rondo_comm *comm;
     rondo_status error = RONDO_IN_PROGRESS, status;
+    pthread_mutex_lock(&world->lock);
+    comm = slot->comm; /* another thread may end the group, and abort it */
+    pthread_mutex_unlock(&world->lock);
     if (comm == NULL || pthread_mutex_trylock(&world->step) != 0) {
         return;
     }
     status = rondo_comm_async_error(comm, &error);
     pthread_mutex_unlock(&world->step);
     status = status == RONDO_SUCCESS ? error : status;
+    if (status == RONDO_SUCCESS && pairs_gpus(slot)) {
+        status = rondo_engine_pair(comm);
+    }
     if (status == RONDO_SUCCESS) {
         (void)note(slot, PG_READY, comm); /* where the group has ended, it has aborted this one, too */
     } else if (status != RONDO_IN_PROGRESS) {
@@ -160,6 +169,56 @@ static void creation_step(struct pg_slot *slot)
 
 /* ---- the queue ---- */
 
+static int has_queued(const struct pg_slot *slot, enum rondo_coll direction)
+{
+    const struct rondo_pgroup_work *work = slot->first;
+    while (work != NULL && work->call.coll != direction) {
+        work = work->queued;
+    }
+    return work != NULL;
+}
+
+/* May it be issued as soon as its slot is ready? A message to itself waits for its other half. */
+static int is_whole(const struct rondo_pgroup_work *work)
+{
+    return work->slot->kind != PG_SELF ||
+           (has_queued(work->slot, RONDO_COLL_SEND) && has_queued(work->slot, RONDO_COLL_RECV));
+}
+
+/* The kernels of a stream run in the order of their calls, whatever the order in which communicators are
+ * ready: find a work that has to be issued before this one. With the world's lock. */
+static struct rondo_pgroup_work *before(const struct rondo_pgroup_work *work)
+{
+    struct rondo_pgroup_work *w;
+    if (work->slot->gpu == NULL) {
+        return NULL;
+    }
+    for (w = work->group->world->open; w != NULL && w != work; w = w->next) {
+        if (w->slot != work->slot && w->slot->gpu != NULL && w->slot->device == work->slot->device &&
+            w->stream == work->stream && __atomic_load_n(&w->state, __ATOMIC_ACQUIRE) == PG_QUEUED &&
+            is_whole(w)) {
+            return w;
+        }
+    }
+    return NULL;
+}
+
+void pg_work_advance(struct rondo_pgroup_work *work)
+{
+    struct rondo_pgroup_work *first;
+    pthread_mutex_lock(&work->group->world->lock);
+    first = before(work);
+    if (first != NULL) {
+        __atomic_add_fetch(&first->refs, 1, __ATOMIC_RELAXED);
+    }
+    pthread_mutex_unlock(&work->group->world->lock);
+    if (first != NULL) {
+        pg_slot_advance(first->slot, 0);
+        pg_work_unref(first);
+    }
+    pg_slot_advance(work->slot, 0);
+}
+
 /* Take the first work; of a slot to itself, the first of this direction. */
 static struct rondo_pgroup_work *take(struct pg_slot *slot, enum rondo_coll direction, int any)
 {
@@ -167,6 +226,10 @@ static struct rondo_pgroup_work *take(struct pg_slot *slot, enum rondo_coll dire
     pthread_mutex_lock(&slot->group->world->lock);
     for (at = &slot->first; (work = *at) != NULL; at = &work->queued) {
         if (any || work->call.coll == direction) {
+            if (before(work) != NULL) {
+                work = NULL;
+                break;
+            }
             *at = work->queued;
             work->queued = NULL;
             slot->last = slot->last == work ? last : slot->last;

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/param.h"
 #include "base/wait.h"
+#include "call/stream.h"
 #include "pgroup/pgroup.h"
 
 enum { MOST_SPARE = 16 }; /* ended works that a slot keeps, because their streams allocate nothing again */
@@ -267,7 +268,7 @@ int pg_work_poll(struct rondo_pgroup_work *work)
 {
     rondo_status status;
     if (__atomic_load_n(&work->state, __ATOMIC_ACQUIRE) == PG_QUEUED) {
-        pg_slot_advance(work->slot, 0);
+        pg_work_advance(work);
     }
     if (__atomic_load_n(&work->state, __ATOMIC_ACQUIRE) == PG_ISSUED) {
         status = query(work);
@@ -350,39 +351,72 @@ static rondo_status too_late(const struct rondo_pgroup_work *work, int64_t timeo
                             work->group->rank, what, (long long)timeout_ms);
 }
 
-rondo_status pg_work_wait(struct rondo_pgroup_work *work, int64_t timeout_ms)
+rondo_status pg_work_wait(struct rondo_pgroup_work *work, int64_t timeout_ms, int aside)
 {
-    struct rondo_wait_policy policy = { .spins = 100, .sleep_after_ns = rondo_params()->sleep_after };
+    struct rondo_wait_policy policy = { .spins = aside ? 20 : 100,
+                                        .sleep_after_ns = aside ? 1 : rondo_params()->sleep_after };
     struct rondo_wait wait;
     int64_t begin = timeout_ms > 0 ? rondo_now_ns() : 0,
             limit = rondo_ms_to_ns(timeout_ms > 0 ? timeout_ms : 0);
     rondo_wait_begin(&wait, &policy);
     while (!pg_work_poll(work)) {
+        int moved = 0;
         if (timeout_ms >= 0 && (timeout_ms == 0 || rondo_now_ns() - begin > limit)) {
             return too_late(work, timeout_ms);
         }
         if (!move_creations(work->group->world) && timeout_ms < 0 && may_synchronize(work)) {
-            (void)rondo_stream_synchronize(work->stream); /* the next poll sees the result */
-            continue;
+            (void)(aside ? rondo_stream_wait_aside(work->stream) : rondo_stream_synchronize(work->stream));
+            continue; /* the next poll sees the result */
         }
+        if (!work->group->world->has_thread) {
+            pg_work_late(work);
+        }
+        rondo_streams_progress(&moved);
+        if (moved) {
+            rondo_wait_reset(&wait);
+        } else {
+            (void)rondo_wait_once(&wait);
+        }
+    }
+    return result(work);
+}
+
+rondo_status pg_work_wait_issued(struct rondo_pgroup_work *work)
+{
+    struct rondo_wait_policy policy = { .spins = 100, .sleep_after_ns = rondo_params()->sleep_after };
+    struct rondo_wait wait;
+    rondo_wait_begin(&wait, &policy);
+    while (__atomic_load_n(&work->state, __ATOMIC_ACQUIRE) == PG_QUEUED) {
+        (void)move_creations(work->group->world);
+        pg_work_advance(work);
         if (!work->group->world->has_thread) {
             pg_work_late(work);
         }
         (void)rondo_wait_once(&wait);
     }
-    return result(work);
+    return __atomic_load_n(&work->state, __ATOMIC_ACQUIRE) == PG_DONE ? result(work) : RONDO_SUCCESS;
+}
+
+static rondo_status wait_checked(struct rondo_pgroup_work *work, const char *call, int64_t timeout_ms,
+                                 int aside)
+{
+    RONDO_TRY(work_check(work, call));
+    if (timeout_ms < RONDO_CONFIG_DEFAULT) {
+        return rondo_fail(RONDO_INVALID_ARGUMENT,
+                          "%s: a time of %lld ms; give 0 or more, or RONDO_CONFIG_DEFAULT", call,
+                          (long long)timeout_ms);
+    }
+    return pg_work_wait(work, timeout_ms, aside);
 }
 
 rondo_status rondo_pgroup_work_wait(rondo_pgroup_work *work, int64_t timeout_ms)
 {
-    RONDO_TRY(work_check(work, "rondo_pgroup_work_wait"));
-    if (timeout_ms < RONDO_CONFIG_DEFAULT) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT,
-                          "rondo_pgroup_work_wait: a time of %lld ms; give 0 or more, or "
-                          "RONDO_CONFIG_DEFAULT",
-                          (long long)timeout_ms);
-    }
-    return pg_work_wait(work, timeout_ms);
+    return wait_checked(work, "rondo_pgroup_work_wait", timeout_ms, 0);
+}
+
+rondo_status rondo_pgroup_work_wait_aside(rondo_pgroup_work *work, int64_t timeout_ms)
+{
+    return wait_checked(work, "rondo_pgroup_work_wait_aside", timeout_ms, 1);
 }
 
 rondo_status rondo_pgroup_work_free(rondo_pgroup_work *work)

@@ -16,6 +16,7 @@ struct rondo_prof_group {
     int refs;
     int has_ended, issued;
     struct rondo_prof_event api, group, launch;
+    struct rondo_prof_group *next; /* in prof->free_groups */
 };
 
 struct rondo_prof_call {
@@ -23,21 +24,32 @@ struct rondo_prof_call {
     struct rondo_prof_what what;
     int refs;
     struct rondo_prof_event api, event;
+    struct rondo_prof_call *next; /* in prof->free_calls */
 };
 
-/* A conn of a run. */
+/* A slice of a conn. */
+struct step {
+    struct rondo_prof_event event;
+    void *ticket; /* for events of the net device; NULL: none yet */
+    size_t bytes;
+    uint8_t stage;
+};
+
+/* A conn of a run. Steps [done, begun) are open, each at its number % RONDO_PROF_OPEN_STEPS. */
 struct op {
-    struct rondo_prof_event event, step;
-    uint32_t done;  /* steps */
+    struct rondo_prof_event event;
+    uint32_t done, begun;
     uint64_t bytes; /* of steps that have passed */
-    uint8_t key, is_send, open;
-    uint8_t stage; /* of the open step */
+    uint8_t key, is_send;
+    uint8_t old_stage; /* of step `done`, as versions before 4 know it */
+    struct step step[RONDO_PROF_OPEN_STEPS];
 };
 
 struct rondo_prof_run {
     struct rondo_prof_call *call;
     uint32_t channel;
     int begun, nops, capacity;
+    int refs; /* its end, and those who hold it */
     uint64_t since_ns;
     struct rondo_prof_event kernel;
     struct op *op;
@@ -90,18 +102,42 @@ void rondo_prof_idle(struct rondo_prof *prof, int idle)
     }
 }
 
+/* ---- objects are used again: malloc and free would take as long as the rest ---- */
+
+/* @return an object with any content; NULL: no memory. */
+#define TAKE(list)                            \
+    ({                                        \
+        __typeof__(list) taken_ = (list);     \
+        if (taken_ != NULL) {                 \
+            (list) = taken_->next;            \
+        } else {                              \
+            taken_ = malloc(sizeof(*taken_)); \
+        }                                     \
+        taken_;                               \
+    })
+#define GIVE(list, object)       \
+    do {                         \
+        (object)->next = (list); \
+        (list) = (object);       \
+    } while (0)
+#define FREE_ALL(list)                         \
+    while ((list) != NULL) {                   \
+        __typeof__(list) next_ = (list)->next; \
+        free(list);                            \
+        (list) = next_;                        \
+    }
+
 /* ---- groups ---- */
 
 struct rondo_prof_group *rondo_prof_group_begin(struct rondo_prof *prof, int depth)
 {
-    struct rondo_prof_group *group = prof != NULL ? calloc(1, sizeof(*group)) : NULL;
+    struct rondo_prof_group *group = prof != NULL ? TAKE(prof->free_groups) : NULL;
     struct rondo_prof_descr_v4 descr = { .type = RONDO_PROF_GROUP_API, .group_api = { .depth = depth } };
     union rondo_prof_args_v4 args = { .proxy_ctrl = { 0 } };
     if (group == NULL) {
         return NULL;
     }
-    group->prof = prof;
-    group->refs = 1;
+    *group = (struct rondo_prof_group){ .prof = prof, .refs = 1 };
     for (int i = 0; i < prof->n; i++) {
         group->masks[i] = rondo_prof_mask(prof->at[i].plugin);
         group->all |= group->masks[i];
@@ -124,7 +160,7 @@ static void group_unref(struct rondo_prof_group *group)
 {
     if (--group->refs == 0) {
         rondo_prof_stop(group->prof, &group->group);
-        free(group);
+        GIVE(group->prof->free_groups, group);
     }
 }
 
@@ -162,14 +198,12 @@ void rondo_prof_launch_end(struct rondo_prof_group *group, int nruns)
 struct rondo_prof_call *rondo_prof_call_begin(struct rondo_prof_group *group,
                                               const struct rondo_prof_what *what)
 {
-    struct rondo_prof_call *call = group != NULL ? calloc(1, sizeof(*call)) : NULL;
+    struct rondo_prof_call *call = group != NULL ? TAKE(group->prof->free_calls) : NULL;
     struct rondo_prof_descr_v4 descr = { .type = what->is_p2p ? RONDO_PROF_P2P_API : RONDO_PROF_COLL_API };
     if (call == NULL) {
         return NULL;
     }
-    call->group = group;
-    call->what = *what;
-    call->refs = 1;
+    *call = (struct rondo_prof_call){ .group = group, .what = *what, .refs = 1 };
     group->refs++;
     if (what->is_p2p) {
         descr.p2p_api.func = what->func;
@@ -199,7 +233,7 @@ static void call_unref(struct rondo_prof_call *call)
     struct rondo_prof_group *group = call->group;
     if (--call->refs == 0) {
         rondo_prof_stop(group->prof, &call->event);
-        free(call);
+        GIVE(group->prof->free_calls, call);
         group_unref(group);
     }
 }
@@ -292,21 +326,23 @@ struct rondo_prof_run *rondo_prof_run_add(struct rondo_prof_call *call, uint32_t
     if (run == NULL) {
         return NULL;
     }
-    op = run->op;
+    op = run->op; /* is kept */
     capacity = run->capacity;
-    *run = (struct rondo_prof_run){ .call = call, .channel = channel, .op = op, .capacity = capacity };
+    *run = (struct rondo_prof_run){
+        .call = call, .channel = channel, .op = op, .capacity = capacity, .refs = 1
+    };
     call->refs++;
     return run;
 }
 
-void rondo_prof_free_runs(struct rondo_prof *prof)
+void rondo_prof_free_objects(struct rondo_prof *prof)
 {
-    while (prof->free_runs != NULL) {
-        struct rondo_prof_run *run = prof->free_runs;
-        prof->free_runs = run->next;
+    for (struct rondo_prof_run *run = prof->free_runs; run != NULL; run = run->next) {
         free(run->op);
-        free(run);
     }
+    FREE_ALL(prof->free_runs);
+    FREE_ALL(prof->free_calls);
+    FREE_ALL(prof->free_groups);
 }
 
 struct rondo_prof_group *rondo_prof_run_group(const struct rondo_prof_run *run) { return run->call->group; }
@@ -339,7 +375,11 @@ static void op_begin(struct rondo_prof_run *run, struct op *op, const struct ron
                                                        .nsteps = (int32_t)conn->nsteps,
                                                        .chunk_bytes = (int32_t)conn->chunk_bytes,
                                                        .is_send = conn->is_send } };
-    *op = (struct op){ .key = conn->key, .is_send = conn->is_send };
+    op->done = op->begun = 0;
+    op->bytes = 0;
+    op->key = conn->key;
+    op->is_send = conn->is_send;
+    op->event.open = 0;
     rondo_prof_start(group->prof, group->masks, &op->event, &descr, &no_extra, &run->call->event, NULL);
     rondo_prof_state(group->prof, &op->event, NEW_FIRST, LAST, RONDO_PROF_OP_IN_PROGRESS, &none);
 }
@@ -365,7 +405,8 @@ void rondo_prof_run_begin(struct rondo_prof_run *run, const struct rondo_prof_co
     descr.kernel_ch.timer = run->since_ns;
     rondo_prof_start(group->prof, group->masks, &run->kernel, &descr, &no_extra, &run->call->event, NULL);
     if (nconns > run->capacity) {
-        struct op *more = realloc(run->op, (size_t)nconns * sizeof(*more));
+        struct op *more = realloc(run->op,
+                                  (size_t)nconns * sizeof(*more)); /* steps are filled as they begin */
         if (more == NULL) {
             return;
         }
@@ -378,26 +419,58 @@ void rondo_prof_run_begin(struct rondo_prof_run *run, const struct rondo_prof_co
     }
 }
 
+void rondo_prof_run_hold(struct rondo_prof_run *run, int n) { run->refs += n; }
+
+static struct step *step_of(struct op *op, uint32_t number)
+{
+    return &op->step[number % RONDO_PROF_OPEN_STEPS];
+}
+
+static void step_stop(struct rondo_prof_run *run, struct step *step)
+{
+    rondo_prof_ticket_give(step->ticket); /* events of the device end first */
+    step->ticket = NULL;
+    rondo_prof_stop(run->call->group->prof, &step->event);
+}
+
+static void end_ops(struct rondo_prof_run *run)
+{
+    for (int i = 0; i < run->nops; i++) {
+        struct op *op = &run->op[i];
+        for (; op->done < op->begun; op->done++) { /* open after an error */
+            step_stop(run, step_of(op, op->done));
+        }
+        rondo_prof_stop(run->call->group->prof, &op->event);
+    }
+}
+
+void rondo_prof_run_let_go(struct rondo_prof_run *run)
+{
+    struct rondo_prof_call *call = run->call;
+    struct rondo_prof *prof = call->group->prof;
+    if (--run->refs == 0) {
+        end_ops(run);
+        run->next = prof->free_runs;
+        prof->free_runs = run;
+        call_unref(call);
+    }
+}
+
 void rondo_prof_run_end(struct rondo_prof_run *run)
 {
-    struct rondo_prof *prof;
-    union rondo_prof_args_v4 args;
-    struct rondo_prof_call *call;
     if (run == NULL) {
         return;
     }
-    call = run->call;
-    prof = call->group->prof;
-    for (int i = 0; i < run->nops; i++) {
-        rondo_prof_stop(prof, &run->op[i].step); /* open after an error */
-        rondo_prof_stop(prof, &run->op[i].event);
+    if (run->refs == 1) {
+        end_ops(run);
     }
-    args.kernel_ch.timer = rondo_prof_now();
-    rondo_prof_state(prof, &run->kernel, NEW_FIRST, LAST, RONDO_PROF_KERNEL_CH_STOP, &args);
-    rondo_prof_stop(prof, &run->kernel);
-    run->next = prof->free_runs;
-    prof->free_runs = run;
-    call_unref(call);
+    if (run->kernel.open != 0) {
+        union rondo_prof_args_v4 args = { .kernel_ch = { rondo_prof_now() } };
+        struct rondo_prof *prof = run->call->group->prof;
+        rondo_prof_state(prof, &run->kernel, NEW_FIRST, LAST, RONDO_PROF_KERNEL_CH_STOP, &args);
+        rondo_prof_stop(prof, &run->kernel);
+    }
+    rondo_prof_run_let_go(run);
 }
 
 struct rondo_prof_run *rondo_prof_run_chain(struct rondo_prof_run *run, struct rondo_prof_run *others)
@@ -420,71 +493,145 @@ void rondo_prof_runs_end(struct rondo_prof_run *first)
 
 /* ---- slices ---- */
 
-static void step_state(struct rondo_prof_run *run, const struct op *op, enum rondo_prof_state state,
+static void step_state(struct rondo_prof_run *run, const struct step *step, enum rondo_prof_state state,
                        size_t bytes)
 {
     union rondo_prof_args_v1 old = { .proxy_op = { 0 } };
     union rondo_prof_args_v4 new = { .proxy_step = { bytes } };
     struct rondo_prof *prof = run->call->group->prof;
     if (state != RONDO_PROF_STEP_SEND_PEER_WAIT) {
-        rondo_prof_state(prof, &op->step, FIRST, OLD_LAST, state, &old);
+        rondo_prof_state(prof, &step->event, FIRST, OLD_LAST, state, &old);
     }
-    rondo_prof_state(prof, &op->step, NEW_FIRST, LAST, state, &new);
+    rondo_prof_state(prof, &step->event, NEW_FIRST, LAST, state, &new);
+}
+
+/* Versions before 4 learn of one step of an op at a time: what step `done` has reached. */
+static void old_states(struct rondo_prof_run *run, struct op *op)
+{
+    const struct step *step = step_of(op, op->done);
+    for (; op->old_stage < step->stage; op->old_stage++) {
+        if (op->old_stage + 1 == RONDO_PROF_STAGE_HELD) {
+            old_state(run, op, RONDO_PROF_SEND_REM_FIFO_WAIT, op->done + 1,
+                      op->is_send ? op->bytes : op->bytes + step->bytes);
+        } else if (op->old_stage + 1 == RONDO_PROF_STAGE_MOVES) {
+            old_state(run, op, RONDO_PROF_SEND_TRANSMITTED, op->done + 1, op->bytes + step->bytes);
+        }
+    }
+}
+
+static void old_begin(struct rondo_prof_run *run, struct op *op)
+{
+    op->old_stage = RONDO_PROF_STAGE_WAITS;
+    if (op->done < op->begun) {
+        old_state(run, op, RONDO_PROF_SEND_POSTED, op->done + 1, op->bytes);
+        old_states(run, op);
+    }
 }
 
 static void step_begin(struct rondo_prof_run *run, struct op *op)
 {
     struct rondo_prof_group *group = run->call->group;
-    struct rondo_prof_descr_v4 descr = { .type = RONDO_PROF_PROXY_STEP, .proxy_step = { (int32_t)op->done } };
-    op->open = 1;
-    rondo_prof_start(group->prof, group->masks, &op->step, &descr, &no_extra, &op->event, NULL);
-    old_state(run, op, RONDO_PROF_SEND_POSTED, op->done + 1, op->bytes);
-    step_state(run, op, op->is_send ? RONDO_PROF_STEP_SEND_GPU_WAIT : RONDO_PROF_STEP_RECV_WAIT, 0);
+    struct rondo_prof_descr_v4 descr = { .type = RONDO_PROF_PROXY_STEP,
+                                         .proxy_step = { (int32_t)op->begun } };
+    struct step *step = step_of(op, op->begun++);
+    *step = (struct step){ .stage = RONDO_PROF_STAGE_WAITS };
+    rondo_prof_start(group->prof, group->masks, &step->event, &descr, &no_extra, &op->event, NULL);
+    if (op->begun == op->done + 1) {
+        old_begin(run, op);
+    }
+    step_state(run, step, op->is_send ? RONDO_PROF_STEP_SEND_GPU_WAIT : RONDO_PROF_STEP_RECV_WAIT, 0);
 }
 
-static void step_end(struct rondo_prof_run *run, struct op *op, size_t bytes)
+static void step_end(struct rondo_prof_run *run, struct op *op, struct step *step)
 {
+    op->bytes += step->bytes;
+    step_stop(run, step);
     op->done++;
-    op->bytes += bytes;
-    rondo_prof_stop(run->call->group->prof, &op->step);
     old_state(run, op, RONDO_PROF_SEND_DONE, op->done, op->bytes);
-    op->open = 0;
+    old_begin(run, op);
 }
 
-/* Go from op->stage to the next one. */
-static void step_next(struct rondo_prof_run *run, struct op *op, size_t bytes)
+/* Go from step->stage to the next one. */
+static void step_next(struct rondo_prof_run *run, struct op *op, struct step *step)
 {
-    op->stage++;
-    switch ((enum rondo_prof_stage)op->stage) {
+    step->stage++;
+    if (step == step_of(op, op->done)) {
+        old_states(run, op);
+    }
+    switch ((enum rondo_prof_stage)step->stage) {
     case RONDO_PROF_STAGE_HELD:
-        old_state(run, op, RONDO_PROF_SEND_REM_FIFO_WAIT, op->done + 1,
-                  op->is_send ? op->bytes : op->bytes + bytes);
-        step_state(run, op, op->is_send ? RONDO_PROF_STEP_SEND_PEER_WAIT : RONDO_PROF_STEP_RECV_FLUSH_WAIT,
-                   op->is_send ? 0 : bytes);
+        step_state(run, step, op->is_send ? RONDO_PROF_STEP_SEND_PEER_WAIT : RONDO_PROF_STEP_RECV_FLUSH_WAIT,
+                   op->is_send ? 0 : step->bytes);
         break;
     case RONDO_PROF_STAGE_MOVES:
-        old_state(run, op, RONDO_PROF_SEND_TRANSMITTED, op->done + 1, op->bytes + bytes);
-        step_state(run, op, op->is_send ? RONDO_PROF_STEP_SEND_WAIT : RONDO_PROF_STEP_RECV_GPU_WAIT, bytes);
+        step_state(run, step, op->is_send ? RONDO_PROF_STEP_SEND_WAIT : RONDO_PROF_STEP_RECV_GPU_WAIT,
+                   step->bytes);
         break;
-    case RONDO_PROF_STAGE_PASSED: step_end(run, op, bytes); break;
+    case RONDO_PROF_STAGE_PASSED: step_end(run, op, step); break;
     case RONDO_PROF_STAGE_WAITS: break;
+    }
+}
+
+static struct op *op_of(struct rondo_prof_run *run, uint8_t key)
+{
+    for (int i = 0; i < run->nops; i++) {
+        if (run->op[i].key == key) {
+            return &run->op[i];
+        }
+    }
+    return NULL;
+}
+
+static void step_go(struct rondo_prof_run *run, struct op *op, uint32_t number, enum rondo_prof_stage stage,
+                    size_t bytes)
+{
+    struct step *step = step_of(op, number);
+    if (number < op->done || number >= op->done + RONDO_PROF_OPEN_STEPS) {
+        return;
+    }
+    while (op->begun <= number) {
+        step_begin(run, op);
+    }
+    while (step->stage < (uint8_t)stage && number >= op->done) {
+        step->bytes = bytes;
+        step_next(run, op, step);
     }
 }
 
 void rondo_prof_step(struct rondo_prof_run *run, uint8_t key, enum rondo_prof_stage stage, size_t bytes)
 {
-    struct op *op = run->op, *end = run->op + run->nops;
-    while (op < end && op->key != key) {
-        op++;
+    struct op *op = op_of(run, key);
+    if (op != NULL) {
+        step_go(run, op, op->done, stage, bytes);
     }
-    if (op == end) {
-        return;
+}
+
+void rondo_prof_step_at(struct rondo_prof_run *run, uint8_t key, uint32_t number, enum rondo_prof_stage stage,
+                        size_t bytes)
+{
+    struct op *op = op_of(run, key);
+    if (op != NULL) {
+        step_go(run, op, number, stage, bytes);
     }
-    if (!op->open) {
-        op->stage = RONDO_PROF_STAGE_WAITS;
-        step_begin(run, op);
+}
+
+/* ---- events of net devices ---- */
+
+int rondo_prof_run_wants_net(const struct rondo_prof_run *run)
+{
+    return (run->call->group->all & RONDO_PROF_NET_PLUGIN) != 0;
+}
+
+void *rondo_prof_step_parent(struct rondo_prof_run *run, uint8_t key, uint32_t number)
+{
+    struct rondo_prof_group *group = run->call->group;
+    struct op *op = op_of(run, key);
+    struct step *step = op != NULL ? step_of(op, number) : NULL;
+    if (step == NULL || number < op->done || number >= op->begun || !rondo_prof_run_wants_net(run)) {
+        return NULL;
     }
-    while (op->open && op->stage < (uint8_t)stage) {
-        step_next(run, op, bytes);
+    if (step->ticket == NULL) {
+        step->ticket = rondo_prof_ticket_take(group->prof, group->masks, &step->event);
     }
+    return step->ticket;
 }

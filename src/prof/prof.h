@@ -8,6 +8,7 @@
  *           run                one channel: KernelCh
  *             op               one conn of it: ProxyOp
  *               step           one slice: ProxyStep
+ *                 (net)        what the net device does for it: NetPlugin
  *
  * Every object keeps its parent: a call ends when its last run has ended and the caller has released it, a
  * group likewise. So events end in the order step, op, run, call, group, and each that began ends, also after
@@ -38,9 +39,14 @@ struct rondo_prof_comm {
     int nnodes, nranks, rank;
 };
 
-/** Load the plugins at the first call in the process, and make a context in each. *prof is NULL if none is
- * used. No error: a plugin that cannot be loaded or fails is left out, with a warning. Any thread. */
+/** Load the plugins at the first call in the process, unless there are to be none, and make a context in
+ * each. *prof is NULL if none is used. No error: a plugin that cannot be loaded or fails is left out, with a
+ * warning. Any thread. */
 void rondo_prof_open(struct rondo_prof **prof, const struct rondo_prof_comm *comm);
+/** Does a plugin want to know how this host's clock compares with another's? */
+int rondo_prof_wants_clock(const struct rondo_prof *prof);
+/** Tell it: offset_ns added to a time of this host gives that of another rank's host, to error_ns. */
+void rondo_prof_clock(const struct rondo_prof *prof, int rank, int64_t offset_ns, int64_t error_ns);
 /** Finalize the contexts and log what each plugin got. Calls and groups must have ended. */
 void rondo_prof_close(struct rondo_prof *prof);
 
@@ -117,22 +123,42 @@ int rondo_prof_run_begun(const struct rondo_prof_run *run);
 void rondo_prof_run_seen(struct rondo_prof_run *run);
 /** The run begins: KernelCh, and a ProxyOp for each conn. Later calls do nothing. */
 void rondo_prof_run_begin(struct rondo_prof_run *run, const struct rondo_prof_conn *conns, int nconns);
-/** The run has ended, or never will begin; releases it. */
+/** The run has ended, or never will begin; releases it. Its KernelCh ends; its ProxyOps and its call do once
+ * those have let it go that hold it. */
 void rondo_prof_run_end(struct rondo_prof_run *run);
+/** Somebody else tells of the run's conns, and may do so after its end: n times of let_go. */
+void rondo_prof_run_hold(struct rondo_prof_run *run, int n);
+void rondo_prof_run_let_go(struct rondo_prof_run *run);
 /** Put a run in front of others that end together. @return the new first one. NULL is no run. */
 struct rondo_prof_run *rondo_prof_run_chain(struct rondo_prof_run *run, struct rondo_prof_run *others);
 /** End a chain of runs. */
 void rondo_prof_runs_end(struct rondo_prof_run *first);
 
 /* A slice on a conn goes through these stages in order; several may be told at once, and telling one again
- * does nothing. */
+ * does nothing. On a conn whose slices overlap, several are open at once, and they pass in order. */
+enum { RONDO_PROF_OPEN_STEPS = 8 };
 enum rondo_prof_stage {
     RONDO_PROF_STAGE_WAITS,  /* for data: a sender for those that it forwards, a receiver for the peer's */
     RONDO_PROF_STAGE_HELD,   /* the data is here; a sender waits for credit, a receiver for its own sends */
     RONDO_PROF_STAGE_MOVES,  /* it is being copied, reduced or written into the slot */
     RONDO_PROF_STAGE_PASSED, /* it is in the slot; the receiver has returned the slot */
 };
+/** Tell of the first slice that has not passed. */
 void rondo_prof_step(struct rondo_prof_run *run, uint8_t key, enum rondo_prof_stage stage, size_t bytes);
+/** Tell of slice `number` of the run, less than RONDO_PROF_OPEN_STEPS after that one: it begins, and so do
+ * those before it. */
+void rondo_prof_step_at(struct rondo_prof_run *run, uint8_t key, uint32_t number, enum rondo_prof_stage stage,
+                        size_t bytes);
+
+/* ---- events of net devices: NetPlugin (prof_net.c) ---- */
+
+/** Does anybody want them? */
+int rondo_prof_run_wants_net(const struct rondo_prof_run *run);
+/** @return the parent for rondo_prof_net_event of an open slice, with which it ends; NULL: nobody asks. */
+void *rondo_prof_step_parent(struct rondo_prof_run *run, uint8_t key, uint32_t number);
+/** NCCL's callback for net plugins (base/net_event.h), from any thread. A parent or an event that has ended
+ * is no error: nothing happens. @return 0 */
+int rondo_prof_net_event(void **event, int what, void *parent, int64_t kind, void *more);
 
 /** ns, monotone. */
 uint64_t rondo_prof_now(void);

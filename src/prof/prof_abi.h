@@ -314,6 +314,13 @@ struct rondo_prof_plugin_table {
     int (*finalize)(void *context);
 };
 
+/*
+ * Not of NCCL: a plugin may also export `rondoProfilerClock_v1`, a pointer to such a function. After init a
+ * library that has compared this host's CLOCK_MONOTONIC with that of another rank's host calls it, at most
+ * once: offset_ns added to a time of this host gives that of the other one, to error_ns.
+ */
+typedef int (*rondo_prof_clock_fn)(void *context, int rank, int64_t offset_ns, int64_t error_ns);
+
 /* Sizes and places that differ from version to version. */
 #define RONDO_PROF_AT(type, member, offset) \
     _Static_assert(offsetof(type, member) == (offset), "the layout of " #type)

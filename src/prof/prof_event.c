@@ -185,9 +185,9 @@ int rondo_prof_mask(const struct rondo_prof_plugin *plugin)
 
 static int bit_of(uint64_t type) { return __builtin_ctzll(type); }
 
-void rondo_prof_start(struct rondo_prof *prof, const int *masks, struct rondo_prof_event *event,
-                      struct rondo_prof_descr_v4 *descr, const struct rondo_prof_extra *extra,
-                      const struct rondo_prof_event *parents, const struct rondo_prof_event *groups)
+void rondo_prof_start_locked(struct rondo_prof *prof, const int *masks, struct rondo_prof_event *event,
+                             struct rondo_prof_descr_v4 *descr, const struct rondo_prof_extra *extra,
+                             const struct rondo_prof_event *parents, const struct rondo_prof_event *groups)
 {
     descr->rank = prof->comm.rank;
     for (int i = 0; i < prof->n; i++) {
@@ -214,7 +214,7 @@ void rondo_prof_start(struct rondo_prof *prof, const int *masks, struct rondo_pr
     }
 }
 
-void rondo_prof_stop(struct rondo_prof *prof, struct rondo_prof_event *event)
+void rondo_prof_stop_locked(struct rondo_prof *prof, struct rondo_prof_event *event)
 {
     for (int i = 0; event->open != 0 && i < prof->n; i++) {
         if (event->open & 1u << i) {
@@ -225,8 +225,8 @@ void rondo_prof_stop(struct rondo_prof *prof, struct rondo_prof_event *event)
     }
 }
 
-void rondo_prof_state(struct rondo_prof *prof, const struct rondo_prof_event *event, int first, int last,
-                      enum rondo_prof_state state, void *args)
+void rondo_prof_state_locked(struct rondo_prof *prof, const struct rondo_prof_event *event, int first,
+                             int last, enum rondo_prof_state state, void *args)
 {
     for (int i = 0; event->open != 0 && i < prof->n; i++) {
         const struct rondo_prof_plugin *plugin = prof->at[i].plugin;
@@ -234,4 +234,42 @@ void rondo_prof_state(struct rondo_prof *prof, const struct rondo_prof_event *ev
             (void)plugin->table->state(event->handle[i], (int)state, args);
         }
     }
+}
+
+static void lock(const struct rondo_prof *prof)
+{
+    if (RONDO_UNLIKELY(prof->shared)) {
+        rondo_prof_calls_lock();
+    }
+}
+
+static void unlock(const struct rondo_prof *prof)
+{
+    if (RONDO_UNLIKELY(prof->shared)) {
+        rondo_prof_calls_unlock();
+    }
+}
+
+void rondo_prof_start(struct rondo_prof *prof, const int *masks, struct rondo_prof_event *event,
+                      struct rondo_prof_descr_v4 *descr, const struct rondo_prof_extra *extra,
+                      const struct rondo_prof_event *parents, const struct rondo_prof_event *groups)
+{
+    lock(prof);
+    rondo_prof_start_locked(prof, masks, event, descr, extra, parents, groups);
+    unlock(prof);
+}
+
+void rondo_prof_stop(struct rondo_prof *prof, struct rondo_prof_event *event)
+{
+    lock(prof);
+    rondo_prof_stop_locked(prof, event);
+    unlock(prof);
+}
+
+void rondo_prof_state(struct rondo_prof *prof, const struct rondo_prof_event *event, int first, int last,
+                      enum rondo_prof_state state, void *args)
+{
+    lock(prof);
+    rondo_prof_state_locked(prof, event, first, last, state, args);
+    unlock(prof);
 }

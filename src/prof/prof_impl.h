@@ -16,6 +16,7 @@ struct rondo_prof_version;
 struct rondo_prof_plugin {
     const struct rondo_prof_plugin_table *table;
     const struct rondo_prof_version *version;
+    rondo_prof_clock_fn clock; /* NULL: it does not ask */
     void *library;
     int mask;   /* the plugin keeps its address and may change it; atomic */
     int failed; /* an init failed: later communicators do without it; atomic */
@@ -35,8 +36,11 @@ struct rondo_prof {
     char name[128];
     int n;
     struct rondo_prof_context at[RONDO_PROF_PLUGINS];
-    int idle; /* told last: 1, 0, -1: nothing */
-    struct rondo_prof_run *free_runs;
+    int idle;                         /* told last: 1, 0, -1: nothing */
+    int shared;                       /* threads of net devices may tell, too (prof_net.c) */
+    struct rondo_prof_run *free_runs; /* for later calls, as those below */
+    struct rondo_prof_call *free_calls;
+    struct rondo_prof_group *free_groups;
     pthread_mutex_t lock;
 };
 
@@ -67,8 +71,8 @@ struct rondo_prof_version {
 extern const struct rondo_prof_version rondo_prof_versions[]; /* newest first */
 extern const int rondo_prof_num_versions;
 
-/** Free the runs that prof keeps for later calls. (prof.c) */
-void rondo_prof_free_runs(struct rondo_prof *prof);
+/** Free the objects that prof keeps for later calls. (prof.c) */
+void rondo_prof_free_objects(struct rondo_prof *prof);
 /** The log function of profiler plugins. */
 void rondo_prof_log(int level, unsigned long subsystems, const char *file, int line, const char *fmt, ...)
     RONDO_PRINTF(5, 6);
@@ -84,5 +88,22 @@ void rondo_prof_stop(struct rondo_prof *prof, struct rondo_prof_event *event);
 /** Record a state in plugins from version `first` to `last`; args: of those versions. */
 void rondo_prof_state(struct rondo_prof *prof, const struct rondo_prof_event *event, int first, int last,
                       enum rondo_prof_state state, void *args);
+
+/* ---- prof_net.c ---- */
+
+/** Calls into plugins are made one after the other where prof->shared. */
+void rondo_prof_calls_lock(void);
+void rondo_prof_calls_unlock(void);
+/** As rondo_prof_start and so on, with that lock held. (prof_event.c) */
+void rondo_prof_start_locked(struct rondo_prof *prof, const int *masks, struct rondo_prof_event *event,
+                             struct rondo_prof_descr_v4 *descr, const struct rondo_prof_extra *extra,
+                             const struct rondo_prof_event *parents, const struct rondo_prof_event *groups);
+void rondo_prof_stop_locked(struct rondo_prof *prof, struct rondo_prof_event *event);
+void rondo_prof_state_locked(struct rondo_prof *prof, const struct rondo_prof_event *event, int first,
+                             int last, enum rondo_prof_state state, void *args);
+/** A step that net devices may give events to; NULL: there is no memory. */
+void *rondo_prof_ticket_take(struct rondo_prof *prof, const int *masks, const struct rondo_prof_event *step);
+/** The step ends: first its events do. NULL is none. */
+void rondo_prof_ticket_give(void *ticket);
 
 #endif

@@ -61,6 +61,7 @@ static rondo_status table_find(struct rondo_prof_plugin *plugin)
 
 static rondo_status plugin_load(struct rondo_prof_plugin *plugin, const char *word)
 {
+    const rondo_prof_clock_fn *clock;
     rondo_status status;
     RONDO_TRY(rondo_library_open(&prof_kind, word, &plugin->library, plugin->path));
     status = table_find(plugin);
@@ -68,6 +69,8 @@ static rondo_status plugin_load(struct rondo_prof_plugin *plugin, const char *wo
         dlclose(plugin->library);
         return status;
     }
+    clock = dlsym(plugin->library, "rondoProfilerClock_v1");
+    plugin->clock = clock != NULL ? *clock : NULL;
     rondo_library_text(plugin->name, sizeof(plugin->name), plugin->table->name);
     RONDO_INFO(RONDO_SUBSYS_PROFILE | RONDO_SUBSYS_INIT, "profiler plugin %s (v%d, %s) is loaded",
                plugin->name, plugin->version->version, plugin->path);
@@ -142,6 +145,9 @@ void rondo_prof_open(struct rondo_prof **prof, const struct rondo_prof_comm *com
 {
     struct rondo_prof *made;
     *prof = NULL;
+    if (strcasecmp(rondo_params()->profiler_plugin, "none") == 0) {
+        return; /* also of a communicator after others that have plugins */
+    }
     pthread_once(&loaded.once, load);
     if (loaded.n == 0) {
         return;
@@ -164,6 +170,24 @@ void rondo_prof_open(struct rondo_prof **prof, const struct rondo_prof_comm *com
         return;
     }
     *prof = made;
+}
+
+int rondo_prof_wants_clock(const struct rondo_prof *prof)
+{
+    int wants = 0;
+    for (int i = 0; prof != NULL && i < prof->n; i++) {
+        wants |= prof->at[i].plugin->clock != NULL;
+    }
+    return wants;
+}
+
+void rondo_prof_clock(const struct rondo_prof *prof, int rank, int64_t offset_ns, int64_t error_ns)
+{
+    for (int i = 0; i < prof->n; i++) {
+        if (prof->at[i].plugin->clock != NULL) {
+            (void)prof->at[i].plugin->clock(prof->at[i].context, rank, offset_ns, error_ns);
+        }
+    }
 }
 
 /* "Coll 12, ProxyOp 48" */
@@ -208,7 +232,7 @@ void rondo_prof_close(struct rondo_prof *prof)
     for (int i = 0; i < prof->n; i++) {
         context_end(prof, &prof->at[i]);
     }
-    rondo_prof_free_runs(prof);
+    rondo_prof_free_objects(prof);
     pthread_mutex_destroy(&prof->lock);
     rondo_free(prof);
 }

@@ -99,13 +99,27 @@ static rondo_status stage_new(struct rondo_tensor_response *response)
 
 rondo_status rondo_tensor_stage(struct rondo_tensor_response *response)
 {
+    size_t bytes = response->meta.bytes;
     RONDO_TRY(stage_new(response));
-    if (response->meta.bytes > 0) {
-        memcpy(response->staged, response->data, response->meta.bytes);
+    if (response->gpu != RONDO_TENSOR_NO_GPU) {
+        RONDO_TRY(rondo_tensor_gpu_copy(&response->conn->core->gpus, response->gpu, response->staged,
+                                        response->data, bytes));
+    } else if (bytes > 0) {
+        memcpy(response->staged, response->data, bytes);
     }
     response->data = response->staged;
+    response->gpu = RONDO_TENSOR_NO_GPU;
     response_unhold(response);
     return RONDO_SUCCESS;
+}
+
+/* Memory of a GPU stays where it is if the wire takes it from there. */
+static int must_stage(const struct rondo_tensor_response *response)
+{
+    const struct rondo_tensor_conn *conn = response->conn;
+    return response->gpu != RONDO_TENSOR_NO_GPU &&
+           ((response->flags & RONDO_TENSOR_CHECKED) != 0 || conn->wire->takes_gpu == NULL ||
+            !conn->wire->takes_gpu(response->conn, response->data, response->meta.bytes, response->gpu));
 }
 
 /* Set meta, data and checksum of the part. */
@@ -123,6 +137,10 @@ static rondo_status prepare(struct rondo_tensor_response *response, struct rondo
         response_unhold(response);
     } else {
         response->data = (const uint8_t *)tensor->data + offset;
+        response->gpu = response->meta.bytes > 0 ? pub->gpu : RONDO_TENSOR_NO_GPU;
+    }
+    if (must_stage(response)) {
+        RONDO_TRY(rondo_tensor_stage(response));
     }
     if (response->flags & RONDO_TENSOR_CHECKED) {
         response->checksum = rondo_hash(response->data, response->meta.bytes, 0);
@@ -232,13 +250,14 @@ static rondo_status response_new(struct rondo_tensor_conn *conn, const struct ro
     RONDO_TRY(rondo_tensor_map_reserve(&conn->responses));
     RONDO_TRY(RONDO_NEW(response, "an answer to a tensor request"));
     response->conn = conn;
+    response->gpu = RONDO_TENSOR_NO_GPU;
     response->index = m->index;
     response->flags = m->flags;
     response->epoch = m->epoch;
     response->step = m->step;
     response->slice = m->slice;
     response->address = m->address;
-    response->rkey = m->rkey;
+    memcpy(response->rkey, m->rkey, sizeof(response->rkey));
     response->meta = m->meta;
     rondo_tensor_map_add(&conn->responses, &response->node, m->index);
     *response_out = response;
@@ -294,9 +313,38 @@ rondo_status rondo_tensor_on_re_request(struct rondo_tensor_conn *conn, const st
                                 m->index);
     }
     response->address = m->address;
-    response->rkey = m->rkey;
+    memcpy(response->rkey, m->rkey, sizeof(response->rkey));
     rondo_tensor_conn_send(conn, response);
     return RONDO_SUCCESS;
+}
+
+/* Take a request of a later epoch back. */
+static void later_forget(struct rondo_tensor_core *core, int rank, uint32_t index)
+{
+    for (size_t at = 0, used = 0; at < core->later_bytes; at += used) {
+        struct rondo_tensor_message message;
+        uint32_t whose;
+        memcpy(&whose, core->later + at, sizeof(whose));
+        if (rondo_tensor_decode(core->later + at + sizeof(whose), core->later_bytes - at - sizeof(whose),
+                                &message, &used) != RONDO_SUCCESS) {
+            return; /* it was encoded here */
+        }
+        used += sizeof(whose);
+        if (whose == (uint32_t)rank && message.index == index) {
+            core->later_bytes -= used;
+            memmove(core->later + at, core->later + at + used, core->later_bytes - at);
+            return;
+        }
+    }
+}
+
+/* Nothing of the content will be written from now on. */
+static rondo_status say_cancelled(struct rondo_tensor_conn *conn, const struct rondo_tensor_message *m)
+{
+    struct rondo_tensor_message message = { .type = RONDO_TENSOR_CANCELLED,
+                                            .index = m->index,
+                                            .epoch = m->epoch };
+    return (m->flags & RONDO_TENSOR_ANSWER) != 0 ? rondo_tensor_say(conn, &message) : RONDO_SUCCESS;
 }
 
 rondo_status rondo_tensor_on_cancel(struct rondo_tensor_conn *conn, const struct rondo_tensor_message *m)
@@ -304,11 +352,12 @@ rondo_status rondo_tensor_on_cancel(struct rondo_tensor_conn *conn, const struct
     struct rondo_tensor_response *response = response_find(conn, m->index);
     if (response == NULL) { /* the content has gone out, or it was a question for a rank */
         rondo_tensor_locate_forget(conn->core, conn, m->index, 0);
-        return RONDO_SUCCESS;
+        later_forget(conn->core, conn->peer, m->index);
+        return say_cancelled(conn, m);
     }
     if (response->state == RONDO_TENSOR_SENDING) {
         response->cancelled = 1;
-        return RONDO_SUCCESS;
+        return RONDO_SUCCESS; /* the whole content comes */
     }
     if (response->state == RONDO_TENSOR_WAITING) {
         unlink_waiting(response);
@@ -316,7 +365,7 @@ rondo_status rondo_tensor_on_cancel(struct rondo_tensor_conn *conn, const struct
         unlink_queued(response);
     }
     response_end(response, 0);
-    return RONDO_SUCCESS;
+    return say_cancelled(conn, m);
 }
 
 rondo_status rondo_tensor_on_delivered(struct rondo_tensor_conn *conn, const struct rondo_tensor_message *m)
@@ -352,6 +401,9 @@ void rondo_tensor_content_of(const struct rondo_tensor_response *response,
                                               .step = response->step,
                                               .checksum = response->checksum };
     content->flags = wants_delivery(response) ? RONDO_TENSOR_CONTENT_TELL : 0;
+    if (response->pub->request != NULL && response->pub->left == 0) {
+        content->flags |= RONDO_TENSOR_CONTENT_SOON;
+    }
     if (response->flags & RONDO_TENSOR_CHECKED) {
         content->flags |= RONDO_TENSOR_CONTENT_CHECKED;
     }

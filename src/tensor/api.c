@@ -11,9 +11,6 @@ static struct rondo_shells stores = { .bytes = sizeof(struct rondo_tensor_store)
                                       .what = "a tensor store's handle",
                                       .alive_magic = RONDO_TENSOR_ALIVE };
 
-/* A pull whose content is being written is given this long after its deadline; then the connection ends. */
-#define GRACE_NS (2 * INT64_C(1000000000))
-
 static rondo_status not_alive(const rondo_tensor_store *store, const char *what)
 {
     uint32_t magic = store != NULL ? __atomic_load_n(&store->shell.magic, __ATOMIC_RELAXED) : 0;
@@ -124,15 +121,15 @@ static rondo_status request_result(struct rondo_tensor_request *request)
     return status;
 }
 
-/* The content of a pull that was given up is still being written: wait, and then end its connection. */
+/* The content of a pull that was given up may still be written: wait, and then end its connection. */
 static void request_settle(struct rondo_tensor_request *request)
 {
     struct rondo_tensor_core *core = request->core;
     if (request->left > 0 &&
-        rondo_tensor_wait_until(core, request_done, request, GRACE_NS) != RONDO_SUCCESS) {
+        rondo_tensor_wait_until(core, request_done, request, RONDO_TENSOR_GRACE_NS) != RONDO_SUCCESS) {
         for (size_t i = 0; i < request->n; i++) {
             struct rondo_tensor_pull *pull = &request->pull[i];
-            if (pull->state == RONDO_TENSOR_PULL_PLACING) {
+            if (pull->state == RONDO_TENSOR_PULL_PLACING || pull->offered) {
                 (void)rondo_fail_quiet(request->status, "%s", request->text);
                 rondo_tensor_conn_break(pull->conn, request->status);
             }
@@ -456,6 +453,10 @@ static rondo_status check_item(const struct rondo_tensor_core *core, const char 
                           item->tensor == NULL ? "the place for it is NULL"
                                                : "the slice is of no known kind");
     }
+    if (item->tensor->memory != RONDO_TENSOR_HOST && item->tensor->memory != RONDO_TENSOR_CUDA) {
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "%s: tensor \"%s\": its memory is of no known kind (%d)",
+                          what, item->key, item->tensor->memory);
+    }
     if (item->peer != RONDO_TENSOR_ANY && (item->peer < 0 || item->peer >= core->nranks)) {
         return rondo_fail(RONDO_INVALID_ARGUMENT,
                           "%s: tensor \"%s\": there is no rank %d; the communicator has %d", what, item->key,
@@ -480,6 +481,7 @@ static void fill_pull(struct rondo_tensor_request *request, size_t i, const rond
     pull->key = memcpy(*keys, item->key, pull->key_bytes + 1);
     *keys += pull->key_bytes + 1;
     pull->result = item->tensor;
+    pull->gpu = RONDO_TENSOR_NO_GPU;
 }
 
 static rondo_status pull(rondo_tensor_store *store, const char *what, rondo_tensor_item *items, size_t n,
@@ -557,7 +559,8 @@ rondo_status rondo_tensor_free(rondo_tensor_store *store, void *data)
     }
     struct rondo_tensor_core *core = store->core; /* also of a store that has failed */
     pthread_mutex_lock(&core->lock);
-    int freed = data == NULL || rondo_tensor_arenas_free(&core->arenas, data);
+    int freed = data == NULL || rondo_tensor_arenas_free(&core->arenas, data) ||
+                rondo_tensor_gpu_free(&core->gpus, data);
     return leave(core,
                  freed ? RONDO_SUCCESS
                        : rondo_fail(RONDO_INVALID_ARGUMENT,

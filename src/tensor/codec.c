@@ -212,7 +212,9 @@ size_t rondo_tensor_encode(const struct rondo_tensor_message *m, uint8_t *out_by
     }
     if (fields & RONDO_TENSOR_F_PLACE) {
         put64(&out, m->address);
-        put32(&out, m->rkey);
+        for (int i = 0; i < RONDO_TENSOR_PORTS; i++) {
+            put32(&out, m->rkey[i]);
+        }
     }
     if (fields & RONDO_TENSOR_F_META) {
         put_meta(&out, &m->meta);
@@ -294,7 +296,9 @@ static void take_fields(struct in *in, struct rondo_tensor_message *m, unsigned 
     }
     if (fields & RONDO_TENSOR_F_PLACE) {
         m->address = take64(in);
-        m->rkey = take32(in);
+        for (int i = 0; i < RONDO_TENSOR_PORTS; i++) {
+            m->rkey[i] = take32(in);
+        }
     }
     if (fields & RONDO_TENSOR_F_META) {
         take_meta(in, &m->meta);

@@ -11,7 +11,8 @@
 
 enum {
     RONDO_TENSOR_WIRE_MAGIC = 0x52544e53,
-    RONDO_TENSOR_WIRE_VERSION = 1,
+    RONDO_TENSOR_WIRE_VERSION = 3,
+    RONDO_TENSOR_PORTS = 2,         /* of a connection, at most: keys of a place */
     RONDO_TENSOR_MAX_TEXT = 400,    /* bytes of the text of an error */
     RONDO_TENSOR_BATCH_HEAD = 16,   /* bytes before the first message of a message buffer */
     RONDO_TENSOR_MAX_MESSAGE = 1024 /* no message is longer: a message buffer holds at least one */
@@ -26,7 +27,7 @@ enum {
 enum rondo_tensor_field {
     RONDO_TENSOR_F_STEP = 1,
     RONDO_TENSOR_F_SLICE = 2,
-    RONDO_TENSOR_F_PLACE = 4, /* remote address and key */
+    RONDO_TENSOR_F_PLACE = 4, /* remote address and keys, one for each port */
     RONDO_TENSOR_F_META = 8,  /* dead, packed, type, shape, bytes */
     RONDO_TENSOR_F_CHECKSUM = 16,
     RONDO_TENSOR_F_STATUS = 32, /* status and text */
@@ -46,7 +47,8 @@ enum rondo_tensor_field {
     X(ctx, DELIVERED, 6, 0)                                                                            \
     X(ctx, LOCATE, 7, RONDO_TENSOR_F_NAME)                                                             \
     X(ctx, LOCATION, 8, RONDO_TENSOR_F_RANK)                                                           \
-    X(ctx, ANNOUNCE, 9, RONDO_TENSOR_F_NAME)
+    X(ctx, ANNOUNCE, 9, RONDO_TENSOR_F_NAME)                                                           \
+    X(ctx, CANCELLED, 10, 0)
 /* clang-format on */
 #define RONDO_ENUM_ROW_(ctx, NAME, type, fields) RONDO_TENSOR_##NAME = type,
 enum rondo_tensor_type { RONDO_TENSOR_MESSAGE_TABLE(RONDO_ENUM_ROW_, ) RONDO_TENSOR_NUM_TYPES };
@@ -56,7 +58,8 @@ enum rondo_tensor_type { RONDO_TENSOR_MESSAGE_TABLE(RONDO_ENUM_ROW_, ) RONDO_TEN
 enum {
     RONDO_TENSOR_KNOWN = 1,   /* TENSOR_REQUEST: the meta-data is what the receiver has cached */
     RONDO_TENSOR_CHECKED = 2, /* TENSOR_REQUEST: the content's checksum is wanted */
-    RONDO_TENSOR_ALL_FLAGS = 3
+    RONDO_TENSOR_ANSWER = 4,  /* CANCEL: say CANCELLED when nothing will be written any more */
+    RONDO_TENSOR_ALL_FLAGS = 7
 };
 
 struct rondo_tensor_meta {
@@ -72,7 +75,7 @@ struct rondo_tensor_message {
     uint64_t step; /* RONDO_TENSOR_LATEST in a request only */
     rondo_tensor_slice slice;
     uint64_t address, checksum;
-    uint32_t rkey;
+    uint32_t rkey[RONDO_TENSOR_PORTS];
     struct rondo_tensor_meta meta;
     rondo_status status;
     int32_t rank;

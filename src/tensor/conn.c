@@ -1,6 +1,7 @@
 /*
  * Connections. Both ends do the same: say hello, and with the other's hello choose the wire, make a record,
- * and with the other's record connect. Hellos and records travel over the control plane.
+ * and with the other's record connect. Wires whose first write may not come before the other end is connected
+ * also say that they are ready. All this travels over the control plane.
  *
  * Messages wait in a queue of bytes. The message buffer is filled with as many as fit when it is idle here
  * and at the other end: when it was written, and the other end has acknowledged it.
@@ -16,7 +17,10 @@
 #include "base/param.h"
 #include "net/netdev.h"
 
-enum letter_kind { LETTER_HELLO, LETTER_RECORD, LETTER_END };
+enum letter_kind { LETTER_HELLO, LETTER_RECORD, LETTER_READY, LETTER_END };
+
+/* A message that may wait for others waits this long. */
+enum { LATER_NS = 100000 };
 
 struct letter {
     uint32_t magic, version;
@@ -121,8 +125,10 @@ static rondo_status take_letter(struct rondo_tensor_conn *conn, const struct let
     if (ours && letter->kind == LETTER_END) {
         return take_end(conn, letter);
     }
-    if (!ours || letter->message_bytes != core->message_bytes || letter->kind > LETTER_END ||
-        (letter->kind == LETTER_RECORD ? conn->record_came || !conn->hello_came : conn->hello_came)) {
+    int in_turn = letter->kind == LETTER_HELLO    ? !conn->hello_came
+                  : letter->kind == LETTER_RECORD ? conn->hello_came && !conn->record_came
+                                                  : conn->record_came && !conn->ready_came;
+    if (!ours || letter->message_bytes != core->message_bytes || letter->kind > LETTER_READY || !in_turn) {
         return rondo_fail(
             RONDO_REMOTE_ERROR,
             "rank %d on %s cannot connect to %s for tensors: it sent %zu bytes, version %u, message "
@@ -133,6 +139,8 @@ static rondo_status take_letter(struct rondo_tensor_conn *conn, const struct let
     if (letter->kind == LETTER_RECORD) {
         memcpy(conn->their_record, letter->record, sizeof(conn->their_record));
         conn->record_came = 1;
+    } else if (letter->kind == LETTER_READY) {
+        conn->ready_came = 1;
     } else {
         conn->netdevs = letter->netdevs;
         conn->hello_came = 1;
@@ -185,7 +193,7 @@ static rondo_status choose_wire(struct rondo_tensor_conn *conn)
                 ? "RONDO_TENSOR_TRANSPORT=shm forbids net devices"
                 : "have no net device of one kind (RONDO_NET, RONDO_SOCKET_IFNAME, RONDO_IB_HCA)");
     } else {
-        conn->wire = &rondo_tensor_wire_net;
+        conn->wire = rondo_tensor_writes_to(core, conn) ? &rondo_tensor_wire_write : &rondo_tensor_wire_net;
     }
     return RONDO_SUCCESS;
 }
@@ -214,10 +222,20 @@ static rondo_status connect_step(struct rondo_tensor_conn *conn)
         return RONDO_IN_PROGRESS;
     }
     conn->state = RONDO_TENSOR_CONN_CONNECT;
-    RONDO_TRY(conn->wire->connect(conn, conn->their_record));
+    if (!conn->connected) {
+        RONDO_TRY(conn->wire->connect(conn, conn->their_record));
+        conn->connected = 1;
+    }
+    if (conn->wire->says_ready && !conn->ready_sent) {
+        RONDO_TRY(send_letter(conn, LETTER_READY));
+        conn->ready_sent = 1;
+    }
+    if (conn->wire->says_ready && !conn->ready_came) {
+        return RONDO_IN_PROGRESS;
+    }
     conn->state = RONDO_TENSOR_CONN_OPEN;
     conn->core->nopening--;
-    conn->core->nnet += conn->wire == &rondo_tensor_wire_net;
+    conn->core->nnet += conn->wire->over_net;
     RONDO_INFO(RONDO_SUBSYS_NET, "rank %d: tensors to and from rank %d go over %s", conn->core->rank,
                conn->peer, conn->wire->name);
     return RONDO_SUCCESS;
@@ -230,7 +248,7 @@ void rondo_tensor_conn_break(struct rondo_tensor_conn *conn, rondo_status status
         return;
     }
     if (conn->state == RONDO_TENSOR_CONN_OPEN) {
-        core->nnet -= conn->wire == &rondo_tensor_wire_net;
+        core->nnet -= conn->wire->over_net;
     } else {
         core->nopening--;
     }
@@ -296,7 +314,7 @@ static void count_message(rondo_tensor_stats *stats, enum rondo_tensor_type type
     }
 }
 
-rondo_status rondo_tensor_say(struct rondo_tensor_conn *conn, struct rondo_tensor_message *message)
+static rondo_status queue_message(struct rondo_tensor_conn *conn, struct rondo_tensor_message *message)
 {
     RONDO_TRY(queue_room(conn, RONDO_TENSOR_MAX_MESSAGE));
     size_t bytes = rondo_tensor_encode(message, conn->queue + conn->queue_end,
@@ -308,6 +326,23 @@ rondo_status rondo_tensor_say(struct rondo_tensor_conn *conn, struct rondo_tenso
     conn->queue_end += bytes;
     count_message(&conn->core->stats, message->type);
     return RONDO_SUCCESS;
+}
+
+rondo_status rondo_tensor_say(struct rondo_tensor_conn *conn, struct rondo_tensor_message *message)
+{
+    conn->urgent = 1;
+    return queue_message(conn, message);
+}
+
+rondo_status rondo_tensor_say_later(struct rondo_tensor_conn *conn, struct rondo_tensor_message *message)
+{
+    if (!conn->core->has_thread) {
+        return rondo_tensor_say(conn, message); /* who knows when the next call comes */
+    }
+    if (conn->queue_first == conn->queue_end) {
+        conn->later_ns = rondo_now_ns() + LATER_NS;
+    }
+    return queue_message(conn, message);
 }
 
 /* Take whole messages off the queue, as many as fit. */
@@ -330,7 +365,8 @@ static size_t fill_buffer(struct rondo_tensor_conn *conn, uint8_t *buffer)
 
 static rondo_status write_messages(struct rondo_tensor_conn *conn)
 {
-    if (conn->queue_first == conn->queue_end || conn->local_busy || conn->remote_busy) {
+    if (conn->queue_first == conn->queue_end || conn->local_busy || conn->remote_busy ||
+        (!conn->urgent && rondo_now_ns() < conn->later_ns)) {
         return RONDO_SUCCESS;
     }
     size_t bytes = fill_buffer(conn, conn->wire->buffer(conn));
@@ -346,45 +382,78 @@ static rondo_status write_messages(struct rondo_tensor_conn *conn)
     conn->queue_first += bytes;
     if (conn->queue_first == conn->queue_end) {
         conn->queue_first = conn->queue_end = 0;
+        conn->urgent = 0;
     }
     return RONDO_SUCCESS;
+}
+
+/* Is the acknowledgement that is owed lost? By a test's fault only. */
+static int ack_is_lost(const struct rondo_tensor_conn *conn)
+{
+    return rondo_fault("tensor_ack", conn->core->rank, conn->came) != RONDO_SUCCESS;
 }
 
 static rondo_status write_acks(struct rondo_tensor_conn *conn)
 {
     while (conn->owes_acks > 0) {
-        if (rondo_fault("tensor_ack", conn->core->rank, conn->came) == RONDO_SUCCESS) {
+        if (!ack_is_lost(conn)) {
             RONDO_TRY(conn->wire->ack(conn));
             conn->core->stats.acks++;
-        } /* else it is lost */
+        }
         conn->owes_acks--;
     }
     return RONDO_SUCCESS;
 }
 
+int rondo_tensor_ack_rides(struct rondo_tensor_conn *conn)
+{
+    if (conn->owes_acks > 0 && ack_is_lost(conn)) {
+        conn->owes_acks--;
+        return 0;
+    }
+    return conn->owes_acks > 0;
+}
+
+void rondo_tensor_ack_rode(struct rondo_tensor_conn *conn)
+{
+    conn->owes_acks--;
+    conn->core->stats.acks++;
+}
+
 static rondo_status write_contents(struct rondo_tensor_conn *conn)
 {
-    while (conn->send_first != NULL) {
+    rondo_status status = RONDO_SUCCESS;
+    while (conn->send_first != NULL && status == RONDO_SUCCESS) {
         struct rondo_tensor_response *response = conn->send_first;
-        response->state = RONDO_TENSOR_SENDING;
-        rondo_status status = conn->wire->content(conn, response);
-        if (status != RONDO_SUCCESS) {
-            response->state = RONDO_TENSOR_QUEUED;
-            return status;
-        }
-        conn->core->stats.contents++;
-        conn->core->stats.content_bytes += response->meta.bytes;
+        uint64_t bytes = response->meta.bytes;
         conn->send_first = response->next;
-        if (conn->send_first == NULL) {
-            conn->send_last = &conn->send_first;
+        conn->send_last = conn->send_first == NULL ? &conn->send_first : conn->send_last;
+        response->state = RONDO_TENSOR_SENDING;
+        status = conn->wire->content(conn, response); /* it may be gone after success */
+        if (status == RONDO_SUCCESS) {
+            conn->core->stats.contents++;
+            conn->core->stats.content_bytes += bytes;
+        } else { /* first again */
+            response->state = RONDO_TENSOR_QUEUED;
+            response->next = conn->send_first;
+            conn->send_last = conn->send_first == NULL ? &response->next : conn->send_last;
+            conn->send_first = response;
         }
     }
-    return RONDO_SUCCESS;
+    if (conn->wire->flush != NULL && (status == RONDO_SUCCESS || status == RONDO_IN_PROGRESS)) {
+        rondo_status flushed = conn->wire->flush(conn);
+        status = flushed != RONDO_SUCCESS ? flushed : status;
+    }
+    return status;
 }
 
 static rondo_status write_all(struct rondo_tensor_conn *conn)
 {
-    rondo_status status = write_acks(conn);
+    int one = conn->send_first != NULL && conn->send_first->next == NULL; /* somebody waits for it */
+    rondo_status status = one || conn->wire->takes_acks ? write_contents(conn) : RONDO_SUCCESS;
+    if (status == RONDO_SUCCESS || status == RONDO_IN_PROGRESS) {
+        status = write_acks(conn);
+    }
     if (status == RONDO_SUCCESS || status == RONDO_IN_PROGRESS) {
         status = write_messages(conn);
     }
@@ -435,6 +504,7 @@ static rondo_status dispatch(struct rondo_tensor_conn *conn, const struct rondo_
     case RONDO_TENSOR_LOCATE: return rondo_tensor_on_locate(conn, m);
     case RONDO_TENSOR_LOCATION: return rondo_tensor_on_location(conn, m);
     case RONDO_TENSOR_ANNOUNCE: return rondo_tensor_on_announce(conn, m);
+    case RONDO_TENSOR_CANCELLED: return rondo_tensor_on_cancelled(conn, m);
     default: return RONDO_INTERNAL_ERROR;
     }
 }

@@ -113,8 +113,26 @@ int rondo_tensor_is_retired(const struct rondo_tensor_core *core, uint64_t step)
     return core->has_retired && step != RONDO_TENSOR_LATEST && step <= core->retired;
 }
 
+/* Check where a tensor lies. *gpu: of its data. */
+static rondo_status check_memory(const rondo_tensor *tensor, int packed, int *gpu)
+{
+    *gpu = RONDO_TENSOR_NO_GPU;
+    if (tensor->memory != RONDO_TENSOR_HOST && tensor->memory != RONDO_TENSOR_CUDA) {
+        return rondo_fail_quiet(RONDO_INVALID_ARGUMENT, "its memory is of no known kind (%d)",
+                                tensor->memory);
+    }
+    if (packed || tensor->bytes == 0) {
+        return RONDO_SUCCESS;
+    }
+    if (tensor->data == NULL) {
+        return rondo_fail_quiet(RONDO_INVALID_ARGUMENT, "its data is NULL");
+    }
+    return tensor->memory == RONDO_TENSOR_CUDA ? rondo_tensor_gpu_of(tensor->data, tensor->bytes, gpu)
+                                               : RONDO_SUCCESS;
+}
+
 static rondo_status check_tensor(const struct rondo_tensor_core *core, const char *key,
-                                 const rondo_tensor *tensor, struct rondo_tensor_meta *meta)
+                                 const rondo_tensor *tensor, struct rondo_tensor_meta *meta, int *gpu)
 {
     size_t size = rondo_dtype_size(tensor->type);
     char text[RONDO_ERROR_TEXT];
@@ -131,16 +149,14 @@ static rondo_status check_tensor(const struct rondo_tensor_core *core, const cha
         meta->shape[0] = (int64_t)(tensor->bytes / size);
     }
     rondo_status status = rondo_tensor_meta_check(meta);
-    if (status == RONDO_SUCCESS && tensor->memory == 0 &&
-        (meta->packed || tensor->bytes == 0 || tensor->data != NULL)) {
+    status = status == RONDO_SUCCESS ? check_memory(tensor, meta->packed, gpu) : status;
+    if (status == RONDO_SUCCESS) {
         return RONDO_SUCCESS;
     }
-    snprintf(text, sizeof(text), "%s",
-             status != RONDO_SUCCESS ? rondo_error_text()
-             : tensor->memory != 0   ? "its memory is no host memory"
-                                     : "its data is NULL");
-    return rondo_fail(RONDO_INVALID_ARGUMENT, "rank %d on %s cannot publish tensor \"%s\": %s", core->rank,
-                      rondo_log_host(), key, text);
+    snprintf(text, sizeof(text), "%s", rondo_error_text());
+    return rondo_fail(status == RONDO_REMOTE_ERROR ? RONDO_INVALID_ARGUMENT : status,
+                      "rank %d on %s cannot publish tensor \"%s\": %s", core->rank, rondo_log_host(), key,
+                      text);
 }
 
 static rondo_status pub_insert(struct rondo_tensor_core *core, const char *text, struct rondo_tensor_pub *pub)
@@ -180,11 +196,13 @@ rondo_status rondo_tensor_pub_add(struct rondo_tensor_core *core, const char *ke
     struct rondo_tensor_pub *pub;
     struct rondo_tensor_meta meta;
     rondo_status status;
-    RONDO_TRY(check_tensor(core, key, tensor, &meta));
+    int gpu;
+    RONDO_TRY(check_tensor(core, key, tensor, &meta, &gpu));
     RONDO_TRY(RONDO_NEW(pub, "a published tensor"));
     pub->step = step;
     pub->left = pulls == RONDO_TENSOR_UNTIL_RETIRED ? UINT64_MAX : pulls;
     pub->tensor = *tensor;
+    pub->gpu = gpu;
     pub->meta = meta;
     status = pub_insert(core, key, pub);
     if (status != RONDO_SUCCESS) {

@@ -2,11 +2,17 @@
  * Pulls. The first request for a part of a key does not know its size: the publisher says what it is, the
  * place is made, and a re-request names it. Later requests carry the meta-data that is known, and their
  * place.
+ *
+ * Over some wires the publisher writes a content to the place that the request names (offer). Such a place
+ * stays until the content has come, or the publisher has said that it will not (CANCELLED), or the connection
+ * has ended. So a pull that is given up ends later; a publisher that says nothing for CANCEL_NS loses its
+ * connection.
  */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/fault.h"
+#include "base/heap.h"
 #include "base/log.h"
 #include "base/param.h"
 #include "tensor/store.h"
@@ -82,17 +88,47 @@ static void request_note(struct rondo_tensor_request *request, rondo_status stat
     }
 }
 
+/* The publisher does not write to the place any more. */
+static void withdraw(struct rondo_tensor_pull *pull)
+{
+    struct rondo_tensor_conn *conn = pull->conn;
+    if (pull->offered && conn->wire != NULL) { /* else it was closed, and the registrations with it */
+        conn->wire->withdraw(conn, &pull->offer);
+    }
+    pull->offered = 0;
+    if (pull->landing != NULL) {
+        (void)rondo_tensor_arenas_free(&pull->request->core->arenas, pull->landing);
+    }
+    pull->landing = NULL;
+}
+
+/* Free a place that the store has made. */
+static void release_place(struct rondo_tensor_pull *pull)
+{
+    struct rondo_tensor_core *core = pull->request->core;
+    if (pull->owns && pull->place != NULL && pull->gpu != RONDO_TENSOR_NO_GPU) {
+        (void)rondo_tensor_gpu_free(&core->gpus, pull->place);
+    } else if (pull->owns && pull->place != NULL) {
+        (void)rondo_tensor_arenas_free(&core->arenas, pull->place);
+    }
+    pull->place = NULL;
+    pull->owns = 0;
+    pull->gpu = RONDO_TENSOR_NO_GPU;
+}
+
 static void pull_end(struct rondo_tensor_pull *pull, rondo_status status, const char *text)
 {
     struct rondo_tensor_core *core = pull->request->core;
+    if (pull->cancelled && pull->offered) {
+        pull->conn->ncancels--;
+        pull->conn->cancel_ns = rondo_now_ns();
+    }
+    withdraw(pull);
     if (pull->state != RONDO_TENSOR_PULL_NEW) {
         rondo_tensor_map_remove(&core->pulls, &pull->node);
     }
     pull->state = RONDO_TENSOR_PULL_DONE;
-    if (pull->owns && pull->place != NULL) {
-        (void)rondo_tensor_arenas_free(&core->arenas, pull->place);
-    }
-    pull->place = NULL;
+    release_place(pull);
     if (pull->status != NULL) {
         __atomic_store_n(pull->status, status, __ATOMIC_RELEASE); /* the user may look while others come */
     }
@@ -125,22 +161,28 @@ static void pull_fail_with_error(struct rondo_tensor_pull *pull, rondo_status st
 static void say_cancel(struct rondo_tensor_pull *pull)
 {
     struct rondo_tensor_message message = { .type = RONDO_TENSOR_CANCEL,
+                                            .flags = pull->offered ? RONDO_TENSOR_ANSWER : 0,
                                             .index = pull->index,
                                             .epoch = pull->epoch };
-    if (pull->conn != NULL && pull->conn->state != RONDO_TENSOR_CONN_BROKEN) {
+    if (!pull->cancelled && pull->conn != NULL && pull->conn->state != RONDO_TENSOR_CONN_BROKEN) {
         rondo_tensor_conn_doom(pull->conn, rondo_tensor_say(pull->conn, &message));
     }
 }
 
-/* Give a pull up: at once, or if its content is being written, when that has ended. */
+/* Give a pull up: at once, or if its content may be written, when that has ended. */
 static void pull_give_up(struct rondo_tensor_pull *pull, rondo_status status, const char *text)
 {
     if (pull->state == RONDO_TENSOR_PULL_DONE || pull->given_up) {
         return;
     }
-    if (pull->state == RONDO_TENSOR_PULL_PLACING) {
+    if (pull->state == RONDO_TENSOR_PULL_PLACING || pull->offered) {
         pull->given_up = 1;
         request_note(pull->request, status, text);
+        if (pull->offered) {
+            say_cancel(pull);
+            pull->cancelled = 1;
+            pull->conn->cancel_ns = pull->conn->ncancels++ == 0 ? rondo_now_ns() : pull->conn->cancel_ns;
+        }
         return;
     }
     if (pull->state != RONDO_TENSOR_PULL_NEW) {
@@ -171,11 +213,8 @@ static rondo_status make_place(struct rondo_tensor_pull *pull, const struct rond
 {
     struct rondo_tensor_core *core = pull->request->core;
     rondo_tensor *result = pull->result;
-    if (pull->owns && pull->place != NULL) {
-        (void)rondo_tensor_arenas_free(&core->arenas, pull->place);
-    }
-    pull->place = NULL;
-    pull->owns = 0;
+    withdraw(pull);
+    release_place(pull);
     pull->meta = *meta;
     pull->unpacks = meta->packed && !meta->dead && result->ops != NULL && result->ops->unpack != NULL;
     if (!pull->unpacks && result->data != NULL) {
@@ -186,14 +225,65 @@ static rondo_status make_place(struct rondo_tensor_pull *pull, const struct rond
                 "the memory",
                 (unsigned long long)meta->bytes, result->bytes);
         }
+        if (result->memory == RONDO_TENSOR_CUDA && meta->bytes > 0) {
+            RONDO_TRY(rondo_tensor_gpu_of(result->data, meta->bytes, &pull->gpu));
+        }
         pull->place = result->data;
         return RONDO_SUCCESS;
     }
     if (meta->dead) {
         return RONDO_SUCCESS;
     }
+    if (!pull->unpacks && result->memory == RONDO_TENSOR_CUDA) {
+        RONDO_TRY(rondo_tensor_gpu_alloc(&core->gpus, pull->current, meta->bytes, &pull->place));
+        pull->gpu = pull->current;
+        pull->owns = 1;
+        return RONDO_SUCCESS;
+    }
     RONDO_TRY(rondo_tensor_arenas_alloc(&core->arenas, meta->bytes, &pull->place));
     pull->owns = 1;
+    return RONDO_SUCCESS;
+}
+
+/* Must the content land in host memory first? Small contents, for memory that would have to be registered for
+ * them; and for GPUs whose memory the wire does not write to. */
+static int lands_elsewhere(struct rondo_tensor_pull *pull)
+{
+    struct rondo_tensor_conn *conn = pull->conn;
+    size_t bytes = pull->meta.bytes;
+    struct rondo_region region;
+    if (pull->gpu == RONDO_TENSOR_NO_GPU) {
+        return conn->wire->offer != NULL && bytes <= (size_t)rondo_params()->tensor_eager &&
+               !rondo_region_find(pull->place, bytes, &region);
+    }
+    return conn->wire->offer == NULL || conn->core->checksum ||
+           conn->wire->offer(conn, pull->place, bytes, pull->gpu, &pull->offer) != RONDO_SUCCESS;
+}
+
+/* Let the publisher write to the place, and name it in the message. */
+static rondo_status offer_place(struct rondo_tensor_pull *pull, struct rondo_tensor_message *message)
+{
+    struct rondo_tensor_conn *conn = pull->conn;
+    void *at = pull->place;
+    size_t bytes = pull->meta.bytes;
+    message->address = (uintptr_t)at;
+    if (bytes == 0) {
+        return RONDO_SUCCESS;
+    }
+    int elsewhere = lands_elsewhere(pull);
+    if (elsewhere) {
+        RONDO_TRY(rondo_tensor_arenas_alloc(&pull->request->core->arenas, bytes, &pull->landing));
+        at = pull->landing;
+    }
+    if (conn->wire->offer == NULL) {
+        return RONDO_SUCCESS;
+    }
+    if (elsewhere || pull->gpu == RONDO_TENSOR_NO_GPU) {
+        RONDO_TRY(conn->wire->offer(conn, at, bytes, RONDO_TENSOR_NO_GPU, &pull->offer));
+    }
+    pull->offered = 1;
+    message->address = pull->offer.address;
+    memcpy(message->rkey, pull->offer.key, sizeof(message->rkey));
     return RONDO_SUCCESS;
 }
 
@@ -215,10 +305,11 @@ static rondo_status say_request(struct rondo_tensor_pull *pull)
     message.meta.dead = 1; /* valid, and equal to nothing without the flag */
     pull->state = RONDO_TENSOR_PULL_ASKED;
     /* A place that cannot be made is no error yet: the tensor may have changed. */
-    if (known != NULL && make_place(pull, &known->meta) == RONDO_SUCCESS) {
+    if (known != NULL && pull->conn->state == RONDO_TENSOR_CONN_OPEN &&
+        make_place(pull, &known->meta) == RONDO_SUCCESS) {
+        RONDO_TRY(offer_place(pull, &message));
         message.flags |= RONDO_TENSOR_KNOWN;
         message.meta = known->meta;
-        message.address = (uintptr_t)pull->place;
         pull->state = RONDO_TENSOR_PULL_TOLD;
     }
     return rondo_tensor_say(pull->conn, &message);
@@ -281,6 +372,9 @@ static uint32_t next_index(struct rondo_tensor_core *core)
 static rondo_status pull_begin(struct rondo_tensor_pull *pull)
 {
     struct rondo_tensor_core *core = pull->request->core;
+    if (pull->result->memory == RONDO_TENSOR_CUDA) {
+        RONDO_TRY(rondo_tensor_gpu_current(&pull->current));
+    }
     RONDO_TRY(rondo_tensor_map_reserve(&core->pulls));
     pull->index = next_index(core);
     pull->epoch = core->epoch;
@@ -329,7 +423,7 @@ rondo_status rondo_tensor_on_meta_data(struct rondo_tensor_conn *conn, const str
     struct rondo_tensor_pull *pull;
     rondo_status status;
     RONDO_TRY(pull_of(conn, m->index, m->epoch, &pull));
-    if (pull == NULL) {
+    if (pull == NULL || pull->given_up) {
         return RONDO_SUCCESS;
     }
     if ((pull->state != RONDO_TENSOR_PULL_ASKED && pull->state != RONDO_TENSOR_PULL_TOLD) ||
@@ -337,8 +431,15 @@ rondo_status rondo_tensor_on_meta_data(struct rondo_tensor_conn *conn, const str
         return rondo_fail_quiet(RONDO_REMOTE_ERROR, "meta-data for request %u, which did not ask for it",
                                 m->index);
     }
+    struct rondo_tensor_message message = { .type = RONDO_TENSOR_TENSOR_RE_REQUEST,
+                                            .index = pull->index,
+                                            .epoch = pull->epoch,
+                                            .step = m->step,
+                                            .name = pull->key,
+                                            .name_bytes = pull->key_bytes };
     status = known_set(conn->core, pull, &m->meta);
     status = status == RONDO_SUCCESS ? make_place(pull, &m->meta) : status;
+    status = status == RONDO_SUCCESS ? offer_place(pull, &message) : status;
     if (status != RONDO_SUCCESS) {
         say_cancel(pull);
         pull_fail_with_error(pull, status);
@@ -347,13 +448,6 @@ rondo_status rondo_tensor_on_meta_data(struct rondo_tensor_conn *conn, const str
     pull->checksum = m->checksum;
     pull->has_checksum = conn->core->checksum;
     pull->state = RONDO_TENSOR_PULL_TOLD;
-    struct rondo_tensor_message message = { .type = RONDO_TENSOR_TENSOR_RE_REQUEST,
-                                            .index = pull->index,
-                                            .epoch = pull->epoch,
-                                            .step = m->step,
-                                            .address = (uintptr_t)pull->place,
-                                            .name = pull->key,
-                                            .name_bytes = pull->key_bytes };
     return rondo_tensor_say(conn, &message);
 }
 
@@ -375,6 +469,21 @@ rondo_status rondo_tensor_on_error(struct rondo_tensor_conn *conn, const struct 
     printable[m->text_bytes] = '\0';
     snprintf(text, sizeof(text), "%s says: %s", rondo_tensor_who(conn->core, conn->peer, who), printable);
     rondo_tensor_pull_fail(pull, m->status, text);
+    return RONDO_SUCCESS;
+}
+
+rondo_status rondo_tensor_on_cancelled(struct rondo_tensor_conn *conn, const struct rondo_tensor_message *m)
+{
+    struct rondo_tensor_pull *pull;
+    RONDO_TRY(pull_of(conn, m->index, m->epoch, &pull));
+    if (pull == NULL) {
+        return RONDO_SUCCESS; /* its content, or an error, came before */
+    }
+    if (!pull->cancelled) {
+        return rondo_fail_quiet(RONDO_REMOTE_ERROR, "the end of request %u, which was not cancelled",
+                                m->index);
+    }
+    pull_end(pull, pull->request->status, pull->request->text);
     return RONDO_SUCCESS;
 }
 
@@ -404,6 +513,13 @@ rondo_status rondo_tensor_on_location(struct rondo_tensor_conn *conn, const stru
 
 /* ---- contents ---- */
 
+const struct rondo_tensor_offer *rondo_tensor_offer_of(const struct rondo_tensor_conn *conn,
+                                                       const struct rondo_tensor_content *content)
+{
+    const struct rondo_tensor_pull *pull = pull_find(conn->core, content->index);
+    return pull != NULL && pull->conn == conn && pull->offered ? &pull->offer : NULL;
+}
+
 rondo_status rondo_tensor_place(struct rondo_tensor_conn *conn, const struct rondo_tensor_content *content,
                                 void **place)
 {
@@ -422,26 +538,43 @@ rondo_status rondo_tensor_place(struct rondo_tensor_conn *conn, const struct ron
                                 (unsigned long long)pull->meta.bytes);
     }
     pull->state = RONDO_TENSOR_PULL_PLACING;
-    *place = pull->place != NULL ? pull->place : nothing; /* no bytes */
+    *place = pull->landing != NULL ? pull->landing
+             : pull->place != NULL ? pull->place
+                                   : nothing; /* no bytes */
     return RONDO_SUCCESS;
 }
 
-static rondo_status check(const struct rondo_tensor_pull *pull, const struct rondo_tensor_content *content)
+/* at: where the content has landed, in host memory. */
+static rondo_status check(const struct rondo_tensor_pull *pull, const struct rondo_tensor_content *content,
+                          uint8_t *at)
 {
     const struct rondo_tensor_core *core = pull->request->core;
     int has = pull->has_checksum || (content->flags & RONDO_TENSOR_CONTENT_CHECKED);
     uint64_t wanted = pull->has_checksum ? pull->checksum : content->checksum;
     if (rondo_fault("tensor_content", core->rank, core->stats.pulled + 1) != RONDO_SUCCESS &&
         pull->meta.bytes > 0) {
-        ((uint8_t *)pull->place)[pull->meta.bytes / 2] ^= 1;
+        at[pull->meta.bytes / 2] ^= 1;
     }
-    if (has && core->checksum && rondo_hash(pull->place, pull->meta.bytes, 0) != wanted) {
+    if (has && core->checksum && rondo_hash(at, pull->meta.bytes, 0) != wanted) {
         return rondo_fail_quiet(
             RONDO_REMOTE_ERROR,
             "its %llu bytes of step %llu were changed on their way from rank %d: the checksum "
             "differs",
             (unsigned long long)pull->meta.bytes, (unsigned long long)content->step, pull->peer);
     }
+    return RONDO_SUCCESS;
+}
+
+/* From where the content has landed to its place. */
+static rondo_status move_on(struct rondo_tensor_pull *pull)
+{
+    struct rondo_tensor_core *core = pull->request->core;
+    size_t bytes = pull->meta.bytes;
+    core->stats.staged_bytes += bytes;
+    if (pull->gpu != RONDO_TENSOR_NO_GPU) {
+        return rondo_tensor_gpu_copy(&core->gpus, pull->gpu, pull->place, pull->landing, bytes);
+    }
+    memcpy(pull->place, pull->landing, bytes);
     return RONDO_SUCCESS;
 }
 
@@ -473,7 +606,9 @@ static void tell_delivered(struct rondo_tensor_conn *conn, const struct rondo_te
                                             .index = content->index,
                                             .epoch = content->epoch };
     if ((content->flags & RONDO_TENSOR_CONTENT_TELL) != 0 && !conn->wire->delivers) {
-        rondo_tensor_conn_doom(conn, rondo_tensor_say(conn, &message));
+        int soon = (content->flags & RONDO_TENSOR_CONTENT_SOON) != 0;
+        rondo_tensor_conn_doom(conn, soon ? rondo_tensor_say(conn, &message)
+                                          : rondo_tensor_say_later(conn, &message));
     }
 }
 
@@ -487,14 +622,19 @@ int rondo_tensor_landed(struct rondo_tensor_conn *conn, const struct rondo_tenso
     }
     if (pull->given_up) {
         core->stats.dropped++;
-        say_cancel(pull);
+        say_cancel(pull); /* it was not delivered */
         pull_end(pull, pull->request->status, pull->request->text);
         return 0;
     }
-    status = status == RONDO_SUCCESS ? check(pull, content) : status;
+    if (pull->gpu == RONDO_TENSOR_NO_GPU || pull->landing != NULL) {
+        status = status == RONDO_SUCCESS ? check(pull, content, pull->landing ? pull->landing : pull->place)
+                                         : status;
+    }
+    status = status == RONDO_SUCCESS && pull->landing != NULL ? move_on(pull) : status;
     status = status == RONDO_SUCCESS ? give_result(pull, content->step) : status;
     if (status != RONDO_SUCCESS) {
-        say_cancel(pull); /* it was not delivered */
+        withdraw(pull); /* it has come: nobody need say so */
+        say_cancel(pull);
         pull_fail_with_error(pull, status);
         return 0;
     }

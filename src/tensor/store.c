@@ -27,6 +27,7 @@ enum {
     IDLE_NS = 1000000000,     /* after this long without progress */
     IDLE_SLEEP_NS = 20000000, /* the longest sleep is this */
     DRIVEN_NS = 1000000,      /* over net devices, it looks this often whether drivers still are there */
+    YIELDING_WAITS = 16,      /* after a wait that spun in vain, this many do not spin */
     IDLE_ROUNDS = 20,         /* rounds without progress before the thread sleeps */
     DRIVER_SLEEP_NS = 2000000 /* a driver sleeps between its looks from then on */
 };
@@ -43,6 +44,32 @@ const char *rondo_tensor_who(const struct rondo_tensor_core *core, int rank, cha
 
 /* ---- progress ---- */
 
+/* A place that a pull has given up must not be written to any more: the publisher says so soon, or loses its
+ * connection. */
+static void check_cancels(struct rondo_tensor_conn *conn)
+{
+    char who[96];
+    if (conn->ncancels > 0 && rondo_now_ns() - conn->cancel_ns > RONDO_TENSOR_GRACE_NS) {
+        rondo_tensor_conn_break(
+            conn, rondo_fail_quiet(RONDO_REMOTE_ERROR,
+                                   "%s may write to the places of %d pulls that were given up, and has not "
+                                   "answered for %.0f s",
+                                   rondo_tensor_who(conn->core, conn->peer, who), conn->ncancels,
+                                   (double)RONDO_TENSOR_GRACE_NS * 1e-9));
+    }
+}
+
+static enum rondo_rank_state state_of(const struct rondo_tensor_conn *conn)
+{
+    return rondo_control_state_of(conn->core->ctx->wiring.control, conn->peer);
+}
+
+int rondo_tensor_has_gone(const struct rondo_tensor_conn *conn)
+{
+    enum rondo_rank_state state = state_of(conn);
+    return state == RONDO_RANK_DEAD || state == RONDO_RANK_LEFT;
+}
+
 static void check_peers(struct rondo_tensor_core *core)
 {
     char who[96];
@@ -50,12 +77,12 @@ static void check_peers(struct rondo_tensor_core *core)
         if (conn->peer == core->rank || conn->state == RONDO_TENSOR_CONN_BROKEN) {
             continue;
         }
-        enum rondo_rank_state state = rondo_control_state_of(core->ctx->wiring.control, conn->peer);
-        if (state == RONDO_RANK_DEAD || state == RONDO_RANK_LEFT) {
+        check_cancels(conn);
+        if (rondo_tensor_has_gone(conn)) {
             rondo_tensor_conn_break(
                 conn,
                 rondo_fail_quiet(RONDO_REMOTE_ERROR, "%s has %s", rondo_tensor_who(core, conn->peer, who),
-                                 state == RONDO_RANK_DEAD ? "exited" : "left the communicator"));
+                                 state_of(conn) == RONDO_RANK_DEAD ? "exited" : "left the communicator"));
         }
     }
 }
@@ -127,8 +154,10 @@ void rondo_tensor_core_fail(struct rondo_tensor_core *core, rondo_status status)
 
 void rondo_tensor_door_ring(struct rondo_tensor_door *door)
 {
-    __atomic_add_fetch(&door->rung, 1, __ATOMIC_SEQ_CST);
+    /* Whoever sets `sleeping` looks once more afterwards: so either that is seen here, or what came is seen
+     * there. Mostly it is not set, and the line stays in both caches. */
     if (__atomic_load_n(&door->sleeping, __ATOMIC_SEQ_CST)) {
+        __atomic_add_fetch(&door->rung, 1, __ATOMIC_SEQ_CST);
         syscall(SYS_futex, &door->rung, FUTEX_WAKE, 1, NULL, NULL, 0);
     }
 }
@@ -223,20 +252,37 @@ static void driver_end(struct rondo_tensor_core *core)
     }
 }
 
+/* What came with the first yield, after all spins were in vain, was made on this core meanwhile. That yield
+ * may have been too short to be noticed, and then each wait would spin in vain. */
+static void note_shared_core(const struct rondo_wait *wait)
+{
+    struct rondo_oversubscription *seen = wait->policy->oversubscription;
+    if (seen != NULL && wait->spins > 0 && wait->rounds >= wait->spins && wait->rounds - wait->spins <= 1) {
+        seen->waits = YIELDING_WAITS;
+    }
+}
+
 rondo_status rondo_tensor_wait_until(struct rondo_tensor_core *core, int (*done)(void *arg), void *arg,
                                      int64_t timeout_ns)
 {
-    struct rondo_wait_policy policy = { .spins = core->ctx != NULL ? core->ctx->running.policy.spins : 0,
-                                        .sleep_after_ns = DRIVER_SLEEP_NS };
+    struct rondo_oversubscription seen = core->oversubscription; /* a copy: other threads wait as well */
+    struct rondo_wait_policy policy = { .sleep_after_ns = DRIVER_SLEEP_NS };
     int64_t end = timeout_ns > 0 ? rondo_now_ns() + timeout_ns : INT64_MAX;
     rondo_status status = RONDO_SUCCESS;
     struct rondo_wait wait;
+    if (core->ctx != NULL) {
+        const struct rondo_wait_policy *of_calls = &core->ctx->running.policy;
+        policy.spins = of_calls->spins;
+        policy.oversubscription = of_calls->oversubscription != NULL ? &seen : NULL;
+    }
     driver_begin(core);
     rondo_wait_begin(&wait, &policy);
     for (;;) {
         int moved = 0;
+        core->spins = policy.spins > 0;
         rondo_tensor_progress(core, &moved);
         if (done(arg)) {
+            note_shared_core(&wait);
             break;
         }
         if (core->failure != RONDO_SUCCESS) {
@@ -249,12 +295,13 @@ rondo_status rondo_tensor_wait_until(struct rondo_tensor_core *core, int (*done)
         }
         pthread_mutex_unlock(&core->lock);
         if (moved) {
-            rondo_wait_reset(&wait);
+            rondo_wait_begin(&wait, &policy); /* waits of publishers are long: they notice anew */
         } else {
             (void)rondo_wait_once(&wait); /* without deadline and checks it reports no error */
         }
         pthread_mutex_lock(&core->lock);
     }
+    core->oversubscription = seen;
     driver_end(core);
     return status;
 }
@@ -283,6 +330,7 @@ static void core_free(struct rondo_tensor_core *core)
         rondo_free(request);
     }
     rondo_tensor_arenas_release(&core->arenas);
+    rondo_tensor_gpus_release(&core->gpus);
     rondo_shm_close(&core->door_memory);
     pthread_mutex_destroy(&core->lock);
     rondo_free(core);

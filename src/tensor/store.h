@@ -21,10 +21,14 @@
 #include "comm/comm.h"
 #include "tensor/arena.h"
 #include "tensor/codec.h"
+#include "tensor/gpu.h"
 #include "tensor/map.h"
 #include "tensor/wire.h"
 
 enum { RONDO_TENSOR_ALIVE = 0x74656e73 };
+/* A content that may be written to the place of a pull that was given up gets this long; then the connection
+ * ends. */
+#define RONDO_TENSOR_GRACE_NS (5 * INT64_C(1000000000))
 
 /* The user's handle. */
 struct rondo_tensor_store {
@@ -49,6 +53,7 @@ struct rondo_tensor_pub {
     uint64_t step, left; /* left: pulls that may still begin; UINT64_MAX: any number */
     rondo_tensor tensor;
     struct rondo_tensor_meta meta;
+    int gpu;      /* of tensor.data, or RONDO_TENSOR_NO_GPU */
     int holds;    /* responses that need the data */
     int unlanded; /* responses whose content has not landed */
     int ended;    /* no longer found; freed with the last response */
@@ -79,9 +84,10 @@ struct rondo_tensor_response {
     uint64_t step; /* as asked; then the publication's */
     rondo_tensor_slice slice;
     uint64_t address;
-    uint32_t rkey;
+    uint32_t rkey[RONDO_TENSOR_PORTS];
     struct rondo_tensor_meta meta; /* what the receiver has cached; then the part's */
     const uint8_t *data;
+    int gpu;      /* of data, or RONDO_TENSOR_NO_GPU */
     void *staged; /* packed form or clone, from the arenas; NULL: none */
     uint64_t checksum;
 };
@@ -92,7 +98,7 @@ enum rondo_tensor_pull_state {
     RONDO_TENSOR_PULL_NEW,
     RONDO_TENSOR_PULL_LOCATING, /* asked which rank has the key */
     RONDO_TENSOR_PULL_ASKED,    /* the size is not known */
-    RONDO_TENSOR_PULL_TOLD,     /* the publisher knows where the content goes */
+    RONDO_TENSOR_PULL_TOLD,     /* the publisher knows where the content goes, or has a place to write to */
     RONDO_TENSOR_PULL_PLACING,  /* the wire is writing it there */
     RONDO_TENSOR_PULL_DONE
 };
@@ -115,6 +121,12 @@ struct rondo_tensor_pull {
     uint64_t checksum;
     int has_checksum;
     void *place;
+    int gpu;       /* of place, or RONDO_TENSOR_NO_GPU */
+    int current;   /* the GPU of the thread that began it, if memory of a GPU is wanted */
+    void *landing; /* where the content lands before it is copied to its place; NULL: in its place */
+    int offered;   /* the publisher may write to it */
+    int cancelled; /* the publisher was told that nobody wants it */
+    struct rondo_tensor_offer offer;
 };
 
 /* The user's request: pulls, or one publication. */
@@ -169,7 +181,8 @@ struct rondo_tensor_conn {
     struct rondo_tensor_core *core;
     int peer;
     enum rondo_tensor_conn_state state;
-    int hello_sent, hello_came, record_made, record_sent, record_came, end_came;
+    int hello_sent, hello_came, record_made, record_sent, record_came, connected, ready_sent, ready_came,
+        end_came;
     uint32_t netdevs; /* the other end's */
     const struct rondo_tensor_wire *wire;
     void *link; /* the wire's */
@@ -181,7 +194,11 @@ struct rondo_tensor_conn {
     uint32_t written, came;      /* message buffers */
     int local_busy, remote_busy; /* the buffer here; the one at the other end */
     int owes_acks;
-    int64_t busy_ns; /* since when the other end's buffer is busy */
+    int64_t busy_ns;  /* since when the other end's buffer is busy */
+    int urgent;       /* a message in the queue may not wait for others */
+    int64_t later_ns; /* else: until when they may wait */
+    int ncancels;     /* pulls that wait for CANCELLED, and since when one of them has not ended */
+    int64_t cancel_ns;
     struct rondo_tensor_response *send_first, **send_last;
     struct rondo_tensor_map responses;
     rondo_status failure; /* the connection is broken, or will be at its next progress */
@@ -214,6 +231,7 @@ struct rondo_tensor_core {
     struct rondo_tensor_request *requests;
 
     struct rondo_tensor_arenas arenas;
+    struct rondo_tensor_gpus *gpus;
     struct rondo_tensor_conn *conns, **conn_of; /* conn_of: by rank */
     uint32_t netdevs;
     int holds_netdevs, nnet, nopening;
@@ -224,7 +242,9 @@ struct rondo_tensor_core {
 
     rondo_status failure; /* the store has ended */
     char failure_text[RONDO_ERROR_TEXT];
-    int drivers; /* threads that make progress while they wait; atomic */
+    int drivers;                                    /* threads that make progress while they wait; atomic */
+    int spins;                                      /* drivers spin: ranks have cores of their own */
+    struct rondo_oversubscription oversubscription; /* as drivers have noticed it */
     int wants_thread, stop, has_thread;
     pthread_t thread;
     rondo_tensor_stats stats;
@@ -241,6 +261,8 @@ rondo_status rondo_tensor_wait_until(struct rondo_tensor_core *core, int (*done)
 /** The store has ended: nothing can be done any more. Keeps this thread's sentence. */
 void rondo_tensor_core_fail(struct rondo_tensor_core *core, rondo_status status);
 uint64_t rondo_tensor_key_hash(const char *key, size_t bytes);
+/** Has the other end of a connection exited, or left the communicator? */
+int rondo_tensor_has_gone(const struct rondo_tensor_conn *conn);
 /** Where a rank is, for errors: "rank 3 on host". */
 const char *rondo_tensor_who(const struct rondo_tensor_core *core, int rank, char text[96]);
 
@@ -286,6 +308,7 @@ void rondo_tensor_request_describe(const struct rondo_tensor_request *request, c
 rondo_status rondo_tensor_on_meta_data(struct rondo_tensor_conn *conn, const struct rondo_tensor_message *m);
 rondo_status rondo_tensor_on_error(struct rondo_tensor_conn *conn, const struct rondo_tensor_message *m);
 rondo_status rondo_tensor_on_location(struct rondo_tensor_conn *conn, const struct rondo_tensor_message *m);
+rondo_status rondo_tensor_on_cancelled(struct rondo_tensor_conn *conn, const struct rondo_tensor_message *m);
 /** The connection, or with NULL the store, has ended: pulls over it fail with its sentence. */
 void rondo_tensor_pulls_drop(struct rondo_tensor_core *core, struct rondo_tensor_conn *conn,
                              rondo_status status, const char *text);
@@ -297,6 +320,8 @@ void rondo_tensor_pulls_release(struct rondo_tensor_core *core);
 rondo_status rondo_tensor_conn_get(struct rondo_tensor_core *core, int peer, struct rondo_tensor_conn **conn);
 /** Queue a message; its epoch is set here. */
 rondo_status rondo_tensor_say(struct rondo_tensor_conn *conn, struct rondo_tensor_message *message);
+/** As rondo_tensor_say, for a message that nobody waits for: it may go with a later one. */
+rondo_status rondo_tensor_say_later(struct rondo_tensor_conn *conn, struct rondo_tensor_message *message);
 /** Queue the content of a response. */
 void rondo_tensor_conn_send(struct rondo_tensor_conn *conn, struct rondo_tensor_response *response);
 /** The connection has failed; everything over it ends with this thread's sentence. */

@@ -2,10 +2,8 @@
 #include "tensor/wire_net.h"
 
 #include <endian.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "base/log.h"
 #include "base/param.h"
@@ -26,31 +24,14 @@ _Static_assert(sizeof(struct record) <= RONDO_TENSOR_RECORD, "a record has room"
 
 /* ---- connecting ---- */
 
-static size_t page_up(size_t bytes) { return rondo_round_up(bytes, (size_t)sysconf(_SC_PAGESIZE)); }
-
-static rondo_status frames_map(size_t *bytes, uint8_t **memory)
-{
-    *bytes = page_up(*bytes);
-    void *mapped = mmap(NULL, *bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (mapped == MAP_FAILED) {
-        return rondo_fail(RONDO_SYSTEM_ERROR, "no %zu bytes for a connection for tensors on %s: %m", *bytes,
-                          rondo_log_host());
-    }
-    *memory = mapped;
-    return RONDO_SUCCESS;
-}
-
 static rondo_status prepare(struct rondo_tensor_conn *conn, int number, struct record *record)
 {
     struct rondo_tensor_core *core = conn->core;
     struct rondo_tensor_net *net = conn->link;
-    const struct rondo_peer *peers = core->ctx->wiring.peers;
     for (int i = 0; i < RONDO_TENSOR_COMMS; i++) {
         /* Negative and far from those of collectives; the two kinds of comms of each store differ. */
         int channel = -1000 - 2 * (int)core->number - i / 2;
-        struct rondo_net_peer peer = { .rank = conn->peer, .channel = channel, .self = core->rank };
-        snprintf(peer.host, sizeof(peer.host), "%s", peers[conn->peer].host);
-        memcpy(peer.secret, peers[0].id.nonce, sizeof(peer.secret));
+        const struct rondo_net_peer peer = rondo_tensor_net_peer(conn, channel);
         RONDO_TRY(net->device->prepare(number, &peer, i % 2 == 0, &net->comm[i], record->handle[i]));
     }
     return RONDO_SUCCESS;
@@ -71,10 +52,10 @@ static rondo_status net_open(struct rondo_tensor_conn *conn, void *record_out)
     net->eager = (size_t)rondo_params()->tensor_eager;
     net->frame_bytes = RONDO_TENSOR_FRAME_HEAD + rondo_max_size(core->message_bytes, net->eager);
     net->out_bytes = RONDO_TENSOR_FRAME_HEAD + core->message_bytes +
-                     RONDO_TENSOR_FRAMES_OUT * (RONDO_TENSOR_FRAME_HEAD + net->eager);
+                     RONDO_TENSOR_FRAMES_OUT * net->frame_bytes;
     net->in_bytes = RONDO_TENSOR_FRAMES_IN * net->frame_bytes;
-    RONDO_TRY(frames_map(&net->out_bytes, &net->out));
-    RONDO_TRY(frames_map(&net->in_bytes, &net->in));
+    RONDO_TRY(rondo_tensor_pages_map(&net->out_bytes, &net->out));
+    RONDO_TRY(rondo_tensor_pages_map(&net->in_bytes, &net->in));
     RONDO_TRY(net->device->init(&n, NULL, 0));
     if (n < 1) {
         return rondo_fail(RONDO_SYSTEM_ERROR, "rank %d on %s: %s no longer has any device", core->rank,
@@ -82,7 +63,8 @@ static rondo_status net_open(struct rondo_tensor_conn *conn, void *record_out)
     }
     number = (core->rank + conn->peer) % n; /* the same at both ends */
     RONDO_TRY(net->device->properties(number, &properties));
-    net->apart = (properties.memory & RONDO_NET_APART) != 0;
+    net->sends.regions.apart = net->receives.regions.apart = (properties.memory & RONDO_NET_APART) != 0;
+    net->sends.regions.device = net->receives.regions.device = net->device;
     record.device = (uint32_t)__builtin_ctz(core->netdevs & conn->netdevs);
     RONDO_TRY(prepare(conn, number, &record));
     memcpy(record_out, &record, sizeof(record));
@@ -106,11 +88,11 @@ static rondo_status frames_open(struct rondo_tensor_conn *conn)
     RONDO_TRY(net->device->reg(net->comm[RONDO_TENSOR_IN], net->in, net->in_bytes, RONDO_NET_HOST, -1,
                                &net->in_region));
     conn->core->stats.registrations += 2;
-    for (int i = 0; i < RONDO_TENSOR_FRAMES_OUT; i++, at += RONDO_TENSOR_FRAME_HEAD + net->eager) {
+    for (int i = 0; i < RONDO_TENSOR_FRAMES_OUT; i++, at += net->frame_bytes) {
         net->frame[i].data = at;
     }
-    net->sends.comm = net->comm[RONDO_TENSOR_DATA_OUT];
-    net->receives.comm = net->comm[RONDO_TENSOR_DATA_IN];
+    net->sends.regions.comm = net->comm[RONDO_TENSOR_DATA_OUT];
+    net->receives.regions.comm = net->comm[RONDO_TENSOR_DATA_IN];
     return RONDO_SUCCESS;
 }
 
@@ -211,7 +193,7 @@ static rondo_status net_write(struct rondo_tensor_conn *conn, size_t bytes)
 static struct rondo_tensor_frame_out *frame_free(struct rondo_tensor_net *net)
 {
     for (int i = 0; i < RONDO_TENSOR_FRAMES_OUT; i++) {
-        if (net->frame[i].request == NULL) {
+        if (net->frame[i].request == NULL && &net->frame[i] != net->open) {
             return &net->frame[i];
         }
     }
@@ -230,27 +212,68 @@ static rondo_status net_ack(struct rondo_tensor_conn *conn)
     return frame_send(net, frame->data, RONDO_TENSOR_FRAME_HEAD, &frame->request);
 }
 
+/* Send the frame of small contents. */
+static rondo_status net_flush(struct rondo_tensor_conn *conn)
+{
+    struct rondo_tensor_net *net = conn->link;
+    if (net->open != NULL) {
+        RONDO_TRY(frame_send(net, net->open->data, net->gathered, &net->open->request));
+        net->open = NULL;
+    }
+    return RONDO_SUCCESS;
+}
+
+/* Copy a small content to the frame. */
+static rondo_status gather(struct rondo_tensor_conn *conn, struct rondo_tensor_response *response,
+                           struct rondo_tensor_content *content)
+{
+    struct rondo_tensor_net *net = conn->link;
+    if (net->open != NULL && net->gathered + RONDO_TENSOR_FRAME_HEAD + content->bytes > net->frame_bytes) {
+        RONDO_TRY(net_flush(conn));
+    }
+    if (net->open == NULL) {
+        net->open = frame_free(net);
+        net->gathered = 0;
+    }
+    if (net->open == NULL) {
+        return RONDO_IN_PROGRESS;
+    }
+    if (rondo_tensor_ack_rides(conn)) {
+        content->flags |= RONDO_TENSOR_CONTENT_ACK;
+        rondo_tensor_ack_rode(conn);
+    }
+    frame_fill(net->open->data + net->gathered, content->index, content);
+    net->gathered += RONDO_TENSOR_FRAME_HEAD;
+    if (content->bytes > 0) {
+        memcpy(net->open->data + net->gathered, response->data, content->bytes);
+    }
+    net->gathered += content->bytes;
+    conn->core->stats.staged_bytes += content->bytes;
+    rondo_tensor_sent(response, 0);
+    return RONDO_SUCCESS;
+}
+
 static rondo_status net_content(struct rondo_tensor_conn *conn, struct rondo_tensor_response *response)
 {
     struct rondo_tensor_net *net = conn->link;
-    struct rondo_tensor_frame_out *frame = frame_free(net);
+    struct rondo_tensor_frame_out *frame;
     struct rondo_tensor_content content;
-    if (frame == NULL) {
+    rondo_tensor_content_of(response, &content);
+    if (content.bytes <= net->eager) {
+        return gather(conn, response, &content);
+    }
+    RONDO_TRY(net_flush(conn)); /* in order */
+    if ((frame = frame_free(net)) == NULL) {
         return RONDO_IN_PROGRESS;
     }
-    rondo_tensor_content_of(response, &content);
+    int acks = rondo_tensor_ack_rides(conn);
+    content.flags |= acks ? RONDO_TENSOR_CONTENT_ACK : 0;
     frame_fill(frame->data, content.index, &content);
-    if (content.bytes > net->eager) {
-        RONDO_TRY(frame_send(net, frame->data, RONDO_TENSOR_FRAME_HEAD, &frame->request));
-        return rondo_tensor_move_add(conn, &net->sends, response, &content, NULL);
+    RONDO_TRY(frame_send(net, frame->data, RONDO_TENSOR_FRAME_HEAD, &frame->request));
+    if (acks) {
+        rondo_tensor_ack_rode(conn);
     }
-    if (content.bytes > 0) {
-        memcpy(frame->data + RONDO_TENSOR_FRAME_HEAD, response->data, content.bytes);
-    }
-    RONDO_TRY(frame_send(net, frame->data, RONDO_TENSOR_FRAME_HEAD + content.bytes, &frame->request));
-    conn->core->stats.staged_bytes += content.bytes;
-    frame->response = response;
-    return RONDO_SUCCESS;
+    return rondo_tensor_move_add(conn, &net->sends, response, &content, NULL);
 }
 
 static rondo_status frames_out_progress(struct rondo_tensor_conn *conn, int *moved)
@@ -267,18 +290,13 @@ static rondo_status frames_out_progress(struct rondo_tensor_conn *conn, int *mov
     }
     for (int i = 0; i < RONDO_TENSOR_FRAMES_OUT; i++) {
         struct rondo_tensor_frame_out *frame = &net->frame[i];
-        struct rondo_tensor_response *response = frame->response;
         done = 0;
         if (frame->request != NULL) {
             RONDO_TRY(net->device->test(frame->request, &done, NULL));
         }
         if (done) {
             frame->request = NULL;
-            frame->response = NULL;
             *moved = 1;
-            if (response != NULL) {
-                rondo_tensor_sent(response, 0);
-            }
         }
     }
     return RONDO_SUCCESS;
@@ -317,7 +335,9 @@ static rondo_status content_came(struct rondo_tensor_conn *conn, const struct ro
     return RONDO_SUCCESS;
 }
 
-static rondo_status frame_came(struct rondo_tensor_conn *conn, const uint8_t *data, size_t bytes)
+/* A head and what is behind it, which is the rest of the frame; *used: how much of it. */
+static rondo_status part_came(struct rondo_tensor_conn *conn, const uint8_t *data, size_t bytes, int is_first,
+                              size_t *used)
 {
     struct frame frame = { 0 };
     size_t rest = bytes - RONDO_TENSOR_FRAME_HEAD;
@@ -328,18 +348,35 @@ static rondo_status frame_came(struct rondo_tensor_conn *conn, const uint8_t *da
                                             .bytes = be64toh(frame.bytes),
                                             .step = be64toh(frame.step),
                                             .checksum = be64toh(frame.checksum) };
+    int is_content = content.index <= RONDO_TENSOR_LAST_INDEX, follows = rest == 0 && content.bytes > 0;
     if (bytes < RONDO_TENSOR_FRAME_HEAD || content.bytes > INT64_MAX ||
-        (rest != content.bytes && (rest != 0 || content.index > RONDO_TENSOR_LAST_INDEX))) {
+        (!is_first && (!is_content || follows)) ||
+        (is_content ? content.bytes > rest && !follows : content.bytes != rest)) {
         return refuse_frame(conn, &frame, bytes);
     }
+    size_t here = follows ? 0 : content.bytes;
     data += RONDO_TENSOR_FRAME_HEAD;
+    *used = RONDO_TENSOR_FRAME_HEAD + here;
     if (content.index == RONDO_TENSOR_IMM_MESSAGE) {
-        return rondo_tensor_message_came(conn, data, rest);
+        return rondo_tensor_message_came(conn, data, here);
     }
     if (content.index == RONDO_TENSOR_IMM_ACK) {
         return rondo_tensor_ack_came(conn);
     }
-    return content_came(conn, &content, data, rest);
+    if (content.flags & RONDO_TENSOR_CONTENT_ACK) {
+        RONDO_TRY(rondo_tensor_ack_came(conn));
+    }
+    return content_came(conn, &content, data, here);
+}
+
+static rondo_status frame_came(struct rondo_tensor_conn *conn, const uint8_t *data, size_t bytes)
+{
+    size_t at = 0, used = 0;
+    do {
+        RONDO_TRY(part_came(conn, data + at, bytes - at, at == 0, &used));
+        at += used;
+    } while (at < bytes);
+    return RONDO_SUCCESS;
 }
 
 /* In the order in which they will be filled: a device that has no room for one gets no later one. */
@@ -391,11 +428,14 @@ static rondo_status net_progress(struct rondo_tensor_conn *conn, int *moved)
 
 const struct rondo_tensor_wire rondo_tensor_wire_net = { .name = "a net device",
                                                          .delivers = 0,
+                                                         .takes_acks = 1,
+                                                         .over_net = 1,
                                                          .open = net_open,
                                                          .connect = net_connect,
                                                          .buffer = net_buffer,
                                                          .write = net_write,
                                                          .ack = net_ack,
                                                          .content = net_content,
+                                                         .flush = net_flush,
                                                          .progress = net_progress,
                                                          .close = net_close };

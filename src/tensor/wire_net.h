@@ -7,32 +7,25 @@
  *     frame: immediate = request index, size   --->   a posted frame: where does it go? (rondo_tensor_place)
  *     data, in pieces of 4 MiB                 --->   receives posted at the place
  *
+ * Small contents that are written one after the other share a frame, each with a head of its own.
+ *
  * Shared by wire_net.c (connecting, frames) and wire_net_data.c.
  */
 #ifndef RONDO_TENSOR_WIRE_NET_H
 #define RONDO_TENSOR_WIRE_NET_H
 
-#include "net/netdev.h"
-#include "tensor/store.h"
+#include "tensor/regions.h"
 
 enum {
     RONDO_TENSOR_FRAME_HEAD = 40,
     RONDO_TENSOR_FRAMES_IN = 4,  /* posted receives */
     RONDO_TENSOR_FRAMES_OUT = 8, /* acknowledgements and contents under way, besides the message */
     RONDO_TENSOR_FLIGHTS = 16,   /* pieces of data under way in one direction */
-    RONDO_TENSOR_PIECE = 4 << 20,
-    RONDO_TENSOR_REGIONS = 64 /* registrations that a comm keeps */
+    RONDO_TENSOR_PIECE = 4 << 20
 };
 
 /* The comms of a connection, and their order in the record. The other end's are in the order recv, send. */
 enum { RONDO_TENSOR_OUT, RONDO_TENSOR_IN, RONDO_TENSOR_DATA_OUT, RONDO_TENSOR_DATA_IN, RONDO_TENSOR_COMMS };
-
-struct rondo_tensor_kept {
-    uint64_t id; /* of the region (base/heap.h); 0: free */
-    void *base, *region;
-    size_t bytes;
-    int uses;
-};
 
 /* One content whose data is being moved. */
 struct rondo_tensor_move {
@@ -40,13 +33,12 @@ struct rondo_tensor_move {
     struct rondo_tensor_response *response; /* of a publisher */
     struct rondo_tensor_content content;
     uint8_t *data; /* NULL: dropped */
-    void *region;
-    struct rondo_tensor_kept *kept; /* region belongs to it; NULL: it is this content's */
+    struct rondo_tensor_hold hold;
     size_t posted, done;
 };
 
 struct rondo_tensor_moves {
-    void *comm;
+    struct rondo_tensor_regions regions; /* and the comm */
     int is_send;
     struct rondo_tensor_move *first, **last; /* by the order of their frames */
     struct rondo_tensor_move *posting;       /* the first with pieces to post */
@@ -56,7 +48,6 @@ struct rondo_tensor_moves {
         size_t bytes;
     } flight[RONDO_TENSOR_FLIGHTS];
     uint32_t began, ended;
-    struct rondo_tensor_kept kept[RONDO_TENSOR_REGIONS];
     uint8_t *drop; /* where dropped pieces go */
     void *drop_region;
 };
@@ -64,12 +55,10 @@ struct rondo_tensor_moves {
 struct rondo_tensor_frame_out {
     void *request;
     uint8_t *data;
-    struct rondo_tensor_response *response; /* whose content is in the frame */
 };
 
 struct rondo_tensor_net {
     const struct rondo_net_device *device;
-    int apart; /* the device sends and receives any memory */
     void *comm[RONDO_TENSOR_COMMS];
     int connected[RONDO_TENSOR_COMMS];
     size_t frame_bytes, eager;
@@ -78,6 +67,8 @@ struct rondo_tensor_net {
     void *out_region, *in_region;
     void *message; /* request of the message; NULL: none */
     struct rondo_tensor_frame_out frame[RONDO_TENSOR_FRAMES_OUT];
+    struct rondo_tensor_frame_out *open; /* one that small contents are gathered in; NULL: none */
+    size_t gathered;                     /* its bytes */
     void *posted[RONDO_TENSOR_FRAMES_IN];
     uint32_t received;
     struct rondo_tensor_moves sends, receives;

@@ -1,140 +1,33 @@
 /* The data of contents over a net device: pieces, and registrations of the memory that they lie in. */
 #include <string.h>
 
-#include "base/heap.h"
+#include "base/mem.h"
 #include "tensor/wire_net.h"
 
 static struct rondo_tensor_net *net_of(const struct rondo_tensor_conn *conn) { return conn->link; }
-
-/* ---- registrations ---- */
-
-static struct rondo_tensor_kept *kept_find(struct rondo_tensor_moves *moves, uint64_t id)
-{
-    for (int i = 0; i < RONDO_TENSOR_REGIONS; i++) {
-        if (moves->kept[i].id == id) {
-            return &moves->kept[i];
-        }
-    }
-    return NULL;
-}
-
-static void kept_end(struct rondo_tensor_conn *conn, struct rondo_tensor_moves *moves,
-                     struct rondo_tensor_kept *kept)
-{
-    net_of(conn)->device->unreg(moves->comm, kept->region);
-    memset(kept, 0, sizeof(*kept));
-}
-
-/* Make room: end registrations of memory that is gone, else the first that is not in use. */
-static struct rondo_tensor_kept *kept_room(struct rondo_tensor_conn *conn, struct rondo_tensor_moves *moves)
-{
-    struct rondo_tensor_kept *idle = NULL;
-    for (int i = 0; i < RONDO_TENSOR_REGIONS; i++) {
-        struct rondo_tensor_kept *kept = &moves->kept[i];
-        struct rondo_region region;
-        if (kept->id != 0 && kept->uses == 0) {
-            if (!rondo_region_find(kept->base, kept->bytes, &region) || region.id != kept->id) {
-                kept_end(conn, moves, kept);
-            } else if (idle == NULL) {
-                idle = kept;
-            }
-        }
-    }
-    struct rondo_tensor_kept *room = kept_find(moves, 0);
-    if (room == NULL && idle != NULL) {
-        kept_end(conn, moves, idle);
-        room = idle;
-    }
-    return room;
-}
-
-/* Register memory as a whole region if it lies in one, and keep that; else for this content. */
-static rondo_status move_register(struct rondo_tensor_conn *conn, struct rondo_tensor_moves *moves,
-                                  struct rondo_tensor_move *move)
-{
-    const struct rondo_net_device *device = net_of(conn)->device;
-    struct rondo_tensor_kept *kept = NULL;
-    struct rondo_region region;
-    if (rondo_region_find(move->data, move->content.bytes, &region)) {
-        kept = kept_find(moves, region.id);
-        if (kept == NULL && (kept = kept_room(conn, moves)) != NULL) {
-            RONDO_TRY(device->reg(moves->comm, region.base, region.bytes, RONDO_NET_HOST, -1, &kept->region));
-            kept->id = region.id;
-            kept->base = region.base;
-            kept->bytes = region.bytes;
-            conn->core->stats.registrations++;
-        }
-    }
-    if (kept != NULL) {
-        kept->uses++;
-        move->kept = kept;
-        move->region = kept->region;
-        return RONDO_SUCCESS;
-    }
-    conn->core->stats.registrations += !net_of(conn)->apart;
-    return device->reg(moves->comm, move->data, move->content.bytes, RONDO_NET_HOST, -1, &move->region);
-}
-
-static void move_unregister(struct rondo_tensor_conn *conn, struct rondo_tensor_moves *moves,
-                            struct rondo_tensor_move *move)
-{
-    if (move->kept != NULL) {
-        move->kept->uses--;
-    } else if (move->data != NULL && move->region != NULL) {
-        net_of(conn)->device->unreg(moves->comm, move->region);
-    }
-    move->region = NULL;
-    move->kept = NULL;
-}
 
 static rondo_status drop_open(struct rondo_tensor_conn *conn, struct rondo_tensor_moves *moves)
 {
     if (moves->drop == NULL) {
         RONDO_TRY(RONDO_NEW_ARRAY(moves->drop, RONDO_TENSOR_PIECE, "a place for contents that nobody wants"));
-        RONDO_TRY(net_of(conn)->device->reg(moves->comm, moves->drop, RONDO_TENSOR_PIECE, RONDO_NET_HOST, -1,
-                                            &moves->drop_region));
+        RONDO_TRY(net_of(conn)->device->reg(moves->regions.comm, moves->drop, RONDO_TENSOR_PIECE,
+                                            RONDO_NET_HOST, -1, &moves->drop_region));
     }
     return RONDO_SUCCESS;
 }
 
 /* ---- pieces ---- */
 
-rondo_status rondo_tensor_move_add(struct rondo_tensor_conn *conn, struct rondo_tensor_moves *moves,
-                                   struct rondo_tensor_response *response,
-                                   const struct rondo_tensor_content *content, void *place)
-{
-    struct rondo_tensor_move *move;
-    rondo_status status;
-    RONDO_TRY(RONDO_NEW(move, "a content under way"));
-    move->response = response;
-    move->content = *content;
-    move->data = response != NULL ? (uint8_t *)(uintptr_t)response->data : place;
-    status = move->data != NULL ? move_register(conn, moves, move) : drop_open(conn, moves);
-    if (status != RONDO_SUCCESS) {
-        rondo_free(move);
-        return status;
-    }
-    if (moves->first == NULL) {
-        moves->last = &moves->first;
-    }
-    *moves->last = move;
-    moves->last = &move->next;
-    if (moves->posting == NULL) {
-        moves->posting = move;
-    }
-    return RONDO_SUCCESS;
-}
-
 static rondo_status post_piece(struct rondo_tensor_conn *conn, struct rondo_tensor_moves *moves,
                                struct rondo_tensor_move *move, size_t bytes, void **request)
 {
     const struct rondo_net_device *device = net_of(conn)->device;
     void *data = move->data != NULL ? move->data + move->posted : moves->drop,
-         *region = move->data != NULL ? move->region : moves->drop_region;
+         *region = move->data != NULL ? move->hold.region : moves->drop_region;
     int tag = 0;
     *request = NULL;
-    return moves->is_send ? device->isend(moves->comm, data, bytes, tag, region, request)
-                          : device->irecv(moves->comm, 1, &data, &bytes, &tag, &region, request);
+    return moves->is_send ? device->isend(moves->regions.comm, data, bytes, tag, region, request)
+                          : device->irecv(moves->regions.comm, 1, &data, &bytes, &tag, &region, request);
 }
 
 static rondo_status post(struct rondo_tensor_conn *conn, struct rondo_tensor_moves *moves, int *moved)
@@ -159,12 +52,41 @@ static rondo_status post(struct rondo_tensor_conn *conn, struct rondo_tensor_mov
     return RONDO_SUCCESS;
 }
 
+rondo_status rondo_tensor_move_add(struct rondo_tensor_conn *conn, struct rondo_tensor_moves *moves,
+                                   struct rondo_tensor_response *response,
+                                   const struct rondo_tensor_content *content, void *place)
+{
+    struct rondo_tensor_move *move;
+    rondo_status status;
+    int posted;
+    RONDO_TRY(RONDO_NEW(move, "a content under way"));
+    move->response = response;
+    move->content = *content;
+    move->data = response != NULL ? (uint8_t *)(uintptr_t)response->data : place;
+    status = move->data != NULL ? rondo_tensor_hold(conn, &moves->regions, move->data, content->bytes,
+                                                    RONDO_TENSOR_NO_GPU, &move->hold)
+                                : drop_open(conn, moves);
+    if (status != RONDO_SUCCESS) {
+        rondo_free(move);
+        return status;
+    }
+    if (moves->first == NULL) {
+        moves->last = &moves->first;
+    }
+    *moves->last = move;
+    moves->last = &move->next;
+    if (moves->posting == NULL) {
+        moves->posting = move;
+    }
+    return moves->is_send ? post(conn, moves, &posted) : RONDO_SUCCESS; /* a send can begin now */
+}
+
 /* The first content has been moved. */
 static void move_end(struct rondo_tensor_conn *conn, struct rondo_tensor_moves *moves)
 {
     struct rondo_tensor_move *move = moves->first;
     moves->first = move->next;
-    move_unregister(conn, moves, move);
+    rondo_tensor_unhold(&moves->regions, &move->hold);
     if (moves->is_send) {
         rondo_tensor_sent(move->response, 0);
     } else if (move->data != NULL) {
@@ -208,16 +130,12 @@ void rondo_tensor_moves_close(struct rondo_tensor_conn *conn, struct rondo_tenso
     while (moves->first != NULL) {
         struct rondo_tensor_move *move = moves->first;
         moves->first = move->next;
-        move_unregister(conn, moves, move);
+        rondo_tensor_unhold(&moves->regions, &move->hold);
         rondo_free(move);
     }
-    for (int i = 0; i < RONDO_TENSOR_REGIONS; i++) {
-        if (moves->kept[i].id != 0) {
-            kept_end(conn, moves, &moves->kept[i]);
-        }
-    }
+    rondo_tensor_regions_close(&moves->regions);
     if (moves->drop_region != NULL) {
-        net_of(conn)->device->unreg(moves->comm, moves->drop_region);
+        net_of(conn)->device->unreg(moves->regions.comm, moves->drop_region);
     }
     rondo_free(moves->drop);
 }

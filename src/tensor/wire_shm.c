@@ -3,29 +3,37 @@
  * and a ring of what was written, which the other end fills and this one empties. No content goes through it:
  * an entry says where the content is, and the receiver copies it from there to its place, once. It reads a
  * heap segment that it has mapped, memory of its own process if the ranks are threads, or has the kernel copy
- * (process_vm_readv); where the kernel may not, the publisher copies the content to its heap first.
+ * (process_vm_readv); where the kernel may not, the publisher copies the content to its heap first. A
+ * publisher that waits meanwhile copies pieces of large contents, too (share.h).
  *
  * A content has landed, or was dropped, and its data is free again, when the receiver's head has passed its
  * entry; the receiver has then noted in the entry what became of it.
  */
 #include <errno.h>
+#include <sched.h>
 #include <string.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "base/fault.h"
 #include "base/heap.h"
 #include "base/log.h"
 #include "base/param.h"
 #include "base/pool.h"
+#include "tensor/share.h"
 #include "tensor/store.h"
 
 enum {
     INBOX_MAGIC = 0x74696e62,
-    RING = 512,       /* entries; a power of two */
-    NOTES = 32,       /* segments that are described at a time */
-    BATCH = 64,       /* contents that the kernel copies in one call */
-    APART = 64 << 10, /* bytes of a batch from which on the copy is made without the lock */
-    READS_KERNEL = 1, /* how the owner of an inbox reads memory of the other end */
+    RING = 512,        /* entries; a power of two */
+    NOTES = 32,        /* segments that are described at a time */
+    BATCH = 64,        /* contents that the kernel copies in one call */
+    APART = 64 << 10,  /* bytes of a batch from which on the copy is made without the lock, and of a content
+                       * that both ends copy */
+    SHARED = 1 << 16,  /* a flag of an entry: the publisher is ready to copy pieces of it */
+    LOOK_NS = 1000000, /* while the publisher copies the last piece, between two looks at how it is */
+    PACES = 8,         /* classes of contents by size, from APART on; each is twice as large */
+    READS_KERNEL = 1,  /* how the owner of an inbox reads memory of the other end */
     READS_PROCESS = 2,
     READS_HEAP = 3
 };
@@ -41,8 +49,9 @@ _Static_assert(sizeof(struct entry) == 64, "an entry is a line");
 struct inbox {
     uint32_t magic, reads;
     uint64_t probe; /* a random number at this address, for the other end to read */
-    uint64_t head RONDO_ALIGNED(RONDO_CTRL_ALIGN); /* atomic */
-    uint64_t tail RONDO_ALIGNED(RONDO_CTRL_ALIGN); /* atomic */
+    uint64_t head RONDO_ALIGNED(RONDO_CTRL_ALIGN);                   /* atomic */
+    uint64_t tail RONDO_ALIGNED(RONDO_CTRL_ALIGN);                   /* atomic */
+    struct rondo_tensor_share share RONDO_ALIGNED(RONDO_CTRL_ALIGN); /* of the content that is copied */
     struct rondo_segment_note note[NOTES];
     struct entry ring[RING];
     uint8_t message[];
@@ -67,6 +76,7 @@ struct link {
     struct rondo_tensor_door *door; /* the other end's */
     int pid;
     uint32_t reads;          /* how this end reads the other's memory */
+    int helps;               /* the kernel lets it write there, too */
     uint64_t taken, written; /* positions in the rings; `taken` is published as in->head */
     uint64_t completed;      /* of those written, those that the other end has taken */
     struct rondo_tensor_response *sending[RING];
@@ -74,6 +84,7 @@ struct link {
     int nnoted;
     struct segment mapped[NOTES];
     int nmapped;
+    struct rondo_tensor_pace pace[PACES];
     uint8_t *message; /* a copy of what came: the other end could change it while it is read */
 };
 
@@ -94,6 +105,7 @@ static rondo_status shm_open_end(struct rondo_tensor_conn *conn, void *record_ou
     link->in = (struct inbox *)(void *)link->in_memory.base;
     RONDO_TRY(rondo_random(&link->in->probe, sizeof(link->in->probe)));
     link->in->magic = INBOX_MAGIC;
+    rondo_tensor_share_close(&link->in->share);
     record.inbox = link->in_memory.name;
     record.door = core->door_memory.name;
     record.probe = link->in->probe;
@@ -103,19 +115,25 @@ static rondo_status shm_open_end(struct rondo_tensor_conn *conn, void *record_ou
     return RONDO_SUCCESS;
 }
 
-/* Find out how to read the other end's memory. */
-static uint32_t find_reads(const struct rondo_tensor_conn *conn, const struct record *record)
+/* Does the kernel copy between the two processes? What it lets one read it also lets it write. */
+static int kernel_copies(const struct record *record)
 {
-    const struct rondo_peer *peers = conn->core->ctx->wiring.peers;
     uint64_t probe = 0;
     struct iovec local = { &probe, sizeof(probe) },
                  remote = { (void *)(uintptr_t)record->address, sizeof(probe) };
+    return rondo_params()->cma != RONDO_CMA_NEVER &&
+           process_vm_readv(record->pid, &local, 1, &remote, 1, 0) == (ssize_t)sizeof(probe) &&
+           probe == record->probe;
+}
+
+/* Find out how to read the other end's memory. */
+static uint32_t find_reads(const struct rondo_tensor_conn *conn)
+{
+    const struct rondo_peer *peers = conn->core->ctx->wiring.peers;
     if (peers[conn->peer].process_hash == peers[conn->core->rank].process_hash) {
         return READS_PROCESS;
     }
-    if (rondo_params()->cma != RONDO_CMA_NEVER &&
-        process_vm_readv(record->pid, &local, 1, &remote, 1, 0) == (ssize_t)sizeof(probe) &&
-        probe == record->probe) {
+    if (((struct link *)conn->link)->helps) {
         return READS_KERNEL;
     }
     RONDO_INFO(
@@ -148,7 +166,8 @@ static rondo_status shm_connect(struct rondo_tensor_conn *conn, const void *reco
         }
         link->door = (struct rondo_tensor_door *)(void *)link->door_memory.base;
         link->pid = record.pid;
-        link->reads = find_reads(conn, &record);
+        link->helps = kernel_copies(&record);
+        link->reads = find_reads(conn);
         __atomic_store_n(&link->in->reads, link->reads, __ATOMIC_RELEASE);
         rondo_tensor_door_ring(link->door);
     }
@@ -241,6 +260,9 @@ static int note_segment(struct rondo_tensor_conn *conn, uint64_t segment)
     return 1;
 }
 
+/* Will this end have time for pieces of a content? It has a thread that waits, on a core of its own. */
+static int has_time(const struct rondo_tensor_core *core) { return core->drivers > 0 && core->spins; }
+
 static rondo_status shm_content(struct rondo_tensor_conn *conn, struct rondo_tensor_response *response)
 {
     struct link *link = conn->link;
@@ -262,6 +284,10 @@ static rondo_status shm_content(struct rondo_tensor_conn *conn, struct rondo_ten
         }
         region.segment = in_heap ? region.segment : 0;
     }
+    if (content.bytes >= APART && content.bytes <= RONDO_TENSOR_SHARE_MOST && link->helps &&
+        has_time(conn->core)) {
+        content.flags |= SHARED;
+    }
     *entry = (struct entry){ .imm = content.index,
                              .epoch = content.epoch,
                              .flags = content.flags,
@@ -274,6 +300,33 @@ static rondo_status shm_content(struct rondo_tensor_conn *conn, struct rondo_ten
     return RONDO_SUCCESS;
 }
 
+/* Copy pieces of the content that the other end copies now. The lock is released for each. */
+static void help(struct rondo_tensor_conn *conn, int *moved)
+{
+    struct link *link = conn->link;
+    struct rondo_tensor_share *share = &link->out->share;
+    uint16_t number = rondo_tensor_share_number(share);
+    uint64_t at = link->completed + (uint16_t)(number - (uint16_t)link->completed), place;
+    struct rondo_tensor_response *response = at < link->written ? link->sending[at % RING] : NULL;
+    size_t bytes, from;
+    if (!link->helps || response == NULL || response->meta.bytes < APART) {
+        return;
+    }
+    while (!conn->closing && has_time(conn->core) &&
+           (bytes = rondo_tensor_share_take(share, number, response->meta.bytes, 1, &from, &place)) > 0) {
+        struct iovec local = { (void *)(uintptr_t)(response->data + from), bytes },
+                     remote = { (void *)(uintptr_t)place, bytes };
+        pthread_mutex_unlock(&conn->core->lock);
+        int failed = rondo_fault("tensor_help", conn->core->rank, at) != RONDO_SUCCESS ||
+                     process_vm_writev(link->pid, &local, 1, &remote, 1, 0) != (ssize_t)bytes;
+        rondo_tensor_share_finish(share, bytes, failed);
+        pthread_mutex_lock(&conn->core->lock);
+        link->helps &= !failed;
+        conn->core->stats.helped_bytes += failed ? 0 : bytes;
+        *moved = 1;
+    }
+}
+
 /* ---- in ---- */
 
 struct batch {
@@ -283,8 +336,11 @@ struct batch {
     struct entry *entry[BATCH]; /* in the ring */
     void *place[BATCH];
     const uint8_t *from[BATCH]; /* here; NULL: the kernel copies */
+    uint16_t number[BATCH];     /* its position in the ring */
+    uint8_t shared[BATCH];      /* both ends copy it */
     struct iovec local[BATCH], remote[BATCH];
     rondo_status status[BATCH];
+    int lost; /* the publisher may write to a place at any time */
 };
 
 /* Map a segment of the other end. @return NULL: it cannot be mapped. */
@@ -342,7 +398,7 @@ static rondo_status batch_add(struct rondo_tensor_conn *conn, struct batch *batc
     int i = batch->n;
     batch->content[i] = (struct rondo_tensor_content){ .index = entry->imm,
                                                        .epoch = entry->epoch,
-                                                       .flags = entry->flags,
+                                                       .flags = entry->flags & ~(uint32_t)SHARED,
                                                        .bytes = entry->bytes,
                                                        .step = entry->step,
                                                        .checksum = entry->checksum };
@@ -351,10 +407,13 @@ static rondo_status batch_add(struct rondo_tensor_conn *conn, struct batch *batc
     batch->entry[i] = in_ring;
     batch->status[i] = RONDO_SUCCESS;
     batch->from[i] = NULL;
+    batch->number[i] = (uint16_t)(link->taken - 1);
+    batch->shared[i] = 0;
     batch->local[i].iov_len = batch->remote[i].iov_len = 0;
     if (batch->place[i] != NULL && entry->bytes > 0) {
         batch->from[i] = source_of(link, entry);
         batch->bytes += entry->bytes;
+        batch->shared[i] = entry->bytes >= APART && (entry->flags & SHARED) != 0;
         if (batch->from[i] == NULL) {
             batch->local[i] = (struct iovec){ batch->place[i], entry->bytes };
             batch->remote[i] = (struct iovec){ (void *)(uintptr_t)entry->address, entry->bytes };
@@ -380,14 +439,111 @@ static rondo_status copy_one(const struct link *link, struct iovec local, struct
     return RONDO_SUCCESS;
 }
 
-/* May run without the lock. */
-static void batch_copy(const struct link *link, struct batch *batch)
+/* Copy a part of a content. source NULL: the kernel copies; remote: the whole. */
+static rondo_status copy_part(const struct link *link, const uint8_t *source, uint8_t *place,
+                              const struct iovec *remote, size_t from, size_t bytes)
 {
+    if (source != NULL) {
+        memcpy(place + from, source + from, bytes);
+        return RONDO_SUCCESS;
+    }
+    return copy_one(link, (struct iovec){ place + from, bytes },
+                    (struct iovec){ (uint8_t *)remote->iov_base + from, bytes });
+}
+
+/* The publisher has taken the last pieces, and nobody may touch their place before it is done with them.
+ * Called without the lock. @return an error: it will not be done. */
+static rondo_status await_publisher(struct rondo_tensor_conn *conn, size_t bytes)
+{
+    struct link *link = conn->link;
+    int64_t end_ns = 0, look_ns = 0;
+    char who[96];
+    for (int rounds = 0; __atomic_load_n(&link->in->share.finished, __ATOMIC_ACQUIRE) < bytes; rounds++) {
+        if (rounds < 200) {
+            rondo_cpu_relax();
+            continue;
+        }
+        sched_yield();
+        int64_t now_ns = rondo_now_ns();
+        end_ns = end_ns == 0 ? now_ns + RONDO_TENSOR_GRACE_NS : end_ns;
+        if (now_ns >= look_ns) {
+            look_ns = now_ns + LOOK_NS;
+            pthread_mutex_lock(&conn->core->lock);
+            int gone = rondo_tensor_has_gone(conn); /* a connection that is broken is no reason */
+            pthread_mutex_unlock(&conn->core->lock);
+            if (gone || now_ns >= end_ns) {
+                return rondo_fail_quiet(RONDO_REMOTE_ERROR, "%s %s while it copied its part",
+                                        rondo_tensor_who(conn->core, conn->peer, who),
+                                        gone ? "has gone" : "was not heard of for 5 s");
+            }
+        }
+    }
+    return RONDO_SUCCESS;
+}
+
+/* Copy a content together with its publisher. Without the lock. */
+static rondo_status copy_shared(struct rondo_tensor_conn *conn, struct batch *batch, int i)
+{
+    struct link *link = conn->link;
+    struct rondo_tensor_share *share = &link->in->share;
+    uint8_t *place = batch->place[i];
+    size_t all = batch->content[i].bytes, mine = 0, from, bytes;
+    rondo_status status = RONDO_SUCCESS;
+    uint16_t number = batch->number[i];
+    uint64_t at;
+    rondo_tensor_share_open(share, number, place);
+    while (mine < all && (bytes = rondo_tensor_share_take(share, number, all, 0, &from, &at)) > 0) {
+        if (status == RONDO_SUCCESS) {
+            status = copy_part(link, batch->from[i], place, &batch->remote[i], from, bytes);
+        }
+        mine += bytes;
+    }
+    rondo_status waited = await_publisher(conn, all - rondo_min_size(mine, all));
+    int failed = __atomic_load_n(&share->failed, __ATOMIC_RELAXED);
+    rondo_tensor_share_close(share);
+    batch->lost |= waited != RONDO_SUCCESS;
+    if (waited != RONDO_SUCCESS || status != RONDO_SUCCESS || !failed) {
+        return waited != RONDO_SUCCESS ? waited : status;
+    }
+    return copy_part(link, batch->from[i], place, &batch->remote[i], 0, all);
+}
+
+static struct rondo_tensor_pace *pace_of(struct link *link, size_t bytes)
+{
+    int class = 0;
+    while (class < PACES - 1 && bytes >= (size_t)2 * APART << class) {
+        class ++;
+    }
+    return &link->pace[class];
+}
+
+/* A content that its publisher is ready to help with. Without the lock. */
+static rondo_status copy_large(struct rondo_tensor_conn *conn, struct batch *batch, int i)
+{
+    struct link *link = conn->link;
+    size_t bytes = batch->content[i].bytes;
+    struct rondo_tensor_pace *pace = pace_of(link, bytes);
+    int both = rondo_tensor_pace_both(pace);
+    int64_t begun_ns = rondo_now_ns();
+    rondo_status status = both
+                              ? copy_shared(conn, batch, i)
+                              : copy_part(link, batch->from[i], batch->place[i], &batch->remote[i], 0, bytes);
+    rondo_tensor_pace_note(pace, both, bytes, rondo_now_ns() - begun_ns);
+    return status;
+}
+
+/* May run without the lock; does if a content is shared. */
+static void batch_copy(struct rondo_tensor_conn *conn, struct batch *batch)
+{
+    const struct link *link = conn->link;
     struct iovec local[BATCH], remote[BATCH];
     size_t bytes = 0;
     unsigned n = 0;
     for (int i = 0; i < batch->n; i++) {
-        if (batch->from[i] != NULL) {
+        if (batch->shared[i]) {
+            batch->status[i] = copy_large(conn, batch, i);
+            batch->local[i].iov_len = 0;
+        } else if (batch->from[i] != NULL) {
             memcpy(batch->place[i], batch->from[i], batch->content[i].bytes);
         } else if (batch->local[i].iov_len > 0) {
             local[n] = batch->local[i];
@@ -409,12 +565,13 @@ static rondo_status batch_move(struct rondo_tensor_conn *conn, struct batch *bat
 {
     struct link *link = conn->link;
     int tells = 0;
+    char who[96];
     if (batch->bytes >= APART) {
         pthread_mutex_unlock(&conn->core->lock);
-        batch_copy(link, batch);
+        batch_copy(conn, batch);
         pthread_mutex_lock(&conn->core->lock);
     } else {
-        batch_copy(link, batch);
+        batch_copy(conn, batch);
     }
     for (int i = 0; i < batch->n; i++) {
         int landed = batch->place[i] != NULL &&
@@ -428,7 +585,9 @@ static rondo_status batch_move(struct rondo_tensor_conn *conn, struct batch *bat
     }
     batch->n = 0;
     batch->bytes = 0;
-    return RONDO_SUCCESS;
+    return batch->lost ? rondo_fail_quiet(RONDO_REMOTE_ERROR, "%s did not finish its part of a copy",
+                                          rondo_tensor_who(conn->core, conn->peer, who))
+                       : RONDO_SUCCESS;
 }
 
 static rondo_status take_message(struct rondo_tensor_conn *conn, size_t bytes)
@@ -490,7 +649,11 @@ static rondo_status shm_progress(struct rondo_tensor_conn *conn, int *moved)
     uint64_t tail = __atomic_load_n(&link->in->tail, __ATOMIC_SEQ_CST);
     struct batch batch;
     RONDO_TRY(complete(conn, moved));
-    batch.n = 0;
+    help(conn, moved);
+    if (conn->closing) {
+        return RONDO_SUCCESS;
+    }
+    batch.n = batch.lost = 0;
     batch.bytes = 0;
     if (tail - link->taken > RING) {
         char who[96];

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "base/mpis.def"
 #include "base/types.h"
 #include "tools/tool.h"
 
@@ -13,8 +14,8 @@ struct mpi {
 };
 
 static const struct mpi mpis[] = {
-#define ROW(ctx, name, variables) { #name, variables },
-    LIBEXEC_TABLE(ROW, )
+#define ROW(ctx, name, text, files, variables) { #name, variables },
+    RONDO_MPIS(ROW, )
 #undef ROW
 };
 

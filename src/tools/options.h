@@ -1,4 +1,5 @@
-/* Options of a command line. One table drives the parser, --help, the messages about wrong options, and, through
+/* Options of a command line. One table drives the parser, --help, the messages about wrong options, and,
+ * through
  * --help, the man pages and completions (scripts/make-man). Uses no other part of Rondo. */
 #ifndef RONDO_TOOLS_OPTIONS_H
 #define RONDO_TOOLS_OPTIONS_H

@@ -30,8 +30,8 @@ static rondo_status graphs_find(struct report *report, const struct report_reque
     return RONDO_SUCCESS;
 }
 
-/* The ranks of a machine without GPUs: one on each core. NULL: as rondo_topo_ranks chooses, because the machine
- * has GPUs or lists no cores. */
+/* The ranks of a machine without GPUs: one on each core. NULL: as rondo_topo_ranks chooses, because the
+ * machine has GPUs or lists no cores. */
 static const char *default_ranks(const struct rondo_machine *machine, char text[32])
 {
     int n = 0;

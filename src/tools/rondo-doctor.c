@@ -1,5 +1,5 @@
-/* rondo-doctor: what the ranks of a job do, and what keeps them. It looks at this host through src/observe, and
- * has itself run on the others. */
+/* rondo-doctor: what the ranks of a job do, and what keeps them. It looks at this host through src/observe,
+ * asks the ranks of others, and has itself run where none answers. */
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
@@ -14,12 +14,13 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/param.h"
+#include "net/control/look.h"
 #include "observe/observe.h"
 #include "tools/tool.h"
 
 static const char program[] = "rondo-doctor";
 
-enum { MOST_HOSTS = 4096, AT_ONCE = 64, SAMPLE_MS = 200, MOST_STACKS = 4 };
+enum { MOST_HOSTS = 4096, AT_ONCE = 64, SAMPLE_MS = 200 };
 
 enum option {
     ALL,
@@ -46,8 +47,8 @@ static const struct tool_option options[NUM_OPTIONS] = {
     [HOSTS] = { "--hosts", "LIST", 1, 1, "",
                 "also look on these hosts, \"n1,n2\"; default: those of a Slurm job" },
     [AGENT] = { "--agent", "CMD", 1, 1, "",
-                "how to start itself there: CMD HOST COMMAND...; default: srun --overlap in a Slurm job, "
-                "else ssh" },
+                "how to start itself where no rank answers: CMD HOST COMMAND...; default: in a Slurm job "
+                "srun --overlap, else ssh" },
     [HERE] = { "--here", "", 0, 0, "", "look on this host only" },
     [ANY_HOST] = { "--any-host", "", 0, 0, "", "also show ranks of containers that have another host name" },
     [SLOW] = { "--slow", "SECONDS", 1, 1, "", "how long a wait is a finding (1)" },
@@ -77,7 +78,8 @@ static const struct tool_options table = {
     .outro =
         "\n"
         "It reads shared memory and /proc, and needs no help of the ranks: they may be stopped. Only the\n"
-        "user who started the job, and root, may look.\n"
+        "user who started the job, and root, may look. Ranks of other hosts are asked over the control\n"
+        "plane, whose threads answer while the ranks hang.\n"
         "\n"
         "Exit status:\n"
         "  0  nobody waits\n"
@@ -162,7 +164,9 @@ struct host {
     int out; /* of the child; -1: not started */
 };
 
+/* Those to start this program on. */
 struct hosts {
+    const struct rondo_seen *seen;
     int n;
     struct host *host;
 };
@@ -203,6 +207,10 @@ static void add_host(struct hosts *hosts, const char *name, size_t length)
 {
     struct host *host;
     if (length == 0 || length >= RONDO_HOST_LEN || hosts->n == MOST_HOSTS) return;
+    for (int i = 0; i < hosts->seen->nprocesses; i++) { /* it has answered */
+        const char *seen = hosts->seen->processes[i].host;
+        if (strlen(seen) == length && strncmp(seen, name, length) == 0) return;
+    }
     for (int i = 0; i < hosts->n; i++) {
         if (strlen(hosts->host[i].name) == length && strncmp(hosts->host[i].name, name, length) == 0) return;
     }
@@ -220,6 +228,8 @@ static void add_hosts(struct hosts *hosts, const char *list)
         list += n + (list[n] != '\0');
     }
 }
+
+static void add_silent_host(const char *host, void *hosts) { add_host(hosts, host, strlen(host)); }
 
 /* The hosts of a Slurm job, one a line. */
 static void add_slurm_hosts(struct hosts *hosts, const char *job)
@@ -254,7 +264,9 @@ static void host_start(struct host *host, const struct tool_given *given, const 
     int n = 0, slurm = given->value[AGENT][0] == NULL && is_slurm;
     if (nwords == 0) {
         char *save = NULL;
-        snprintf(agent, sizeof(agent), "%s", given->value[AGENT][0] != NULL ? given->value[AGENT][0] : "ssh");
+        snprintf(agent, sizeof(agent), "%s",
+                 given->value[AGENT][0] != NULL ? given->value[AGENT][0]
+                                                : "ssh -o BatchMode=yes -o ConnectTimeout=5");
         for (char *w = strtok_r(agent, " ", &save); w != NULL && nwords < 8; w = strtok_r(NULL, " ", &save)) {
             words[nwords++] = w;
         }
@@ -314,35 +326,12 @@ static int64_t slow_of(const struct tool_given *given)
     return seconds >= 0 && seconds < 1e9 ? (int64_t)(seconds * 1e9) : INT64_C(1000000000);
 }
 
-static int wants_stack(const struct rondo_seen *seen, const struct rondo_diagnosis *d, int process)
+/* What to look at, here and there. */
+static struct rondo_look look_of(const struct tool_given *given, int sample_ms)
 {
-    for (int i = 0; i < d->n; i++) {
-        const struct rondo_seen_comm *comm = d->finding[i].comm >= 0 ? &seen->comms[d->finding[i].comm]
-                                                                     : NULL;
-        for (int r = 0; comm != NULL && r < comm->n; r++) {
-            if (comm->ranks[r].process == process && comm->ranks[r].rank == d->finding[i].rank &&
-                d->finding[i].kind != RONDO_FINDING_LATE) {
-                return 1;
-            }
-        }
-    }
-    return 0;
-}
-
-/* A debugger would wait for a stopped process. */
-static void add_stacks(struct rondo_seen *seen, const struct tool_given *given)
-{
-    struct rondo_diagnosis d;
-    int taken = 0;
-    rondo_diagnose(seen, slow_of(given), &d);
-    for (int i = 0; i < seen->nprocesses && !given->given[NO_STACK]; i++) {
-        struct rondo_seen_process *p = &seen->processes[i];
-        int running = p->state != 0 && p->state != 'T' && p->state != 't' && p->state != 'Z';
-        if (running && (given->given[STACKS] || (taken < MOST_STACKS && wants_stack(seen, &d, i)))) {
-            (void)rondo_process_stack(p->pid, p->stack);
-            taken++;
-        }
-    }
+    return (struct rondo_look){ .sample_ms = sample_ms,
+                                .all = given->given[ALL],
+                                .stacks = given->given[STACKS] };
 }
 
 /* ---- the whole ---- */
@@ -410,21 +399,29 @@ static int look(const struct tool_given *given, struct target *target, int sampl
                                              .npids = target->npids,
                                              .job = target->job,
                                              .sample_ms = sample_ms,
-                                             .any_host = given->given[ANY_HOST] };
-    struct hosts hosts = { 0 };
-    int code = 0, asked = 0;
+                                             .any_host = given->given[ANY_HOST],
+                                             .wires = !given->given[HERE] && !given->given[COLLECT] };
+    struct rondo_look what = look_of(given, sample_ms);
+    struct hosts hosts = { .seen = &seen };
+    int code = 0, asked = 0, nhere, nasked;
     rondo_status status = rondo_observe(&seen, &request);
     if (status == RONDO_SUCCESS) status = RONDO_NEW_ARRAY(hosts.host, MOST_HOSTS + 1, "hosts");
     if (status == RONDO_SUCCESS) {
         const char *job = job_of(&seen, target);
         int is_slurm = is_slurm_job(&seen, job);
-        add_stacks(&seen, given);
+        nhere = seen.nprocesses;
+        if (what.stacks) rondo_seen_stacks(&seen, NULL);
+        rondo_observe_nodes(&seen, &what, add_silent_host, &hosts);
+        nasked = seen.nprocesses;
         if (given->given[HOSTS]) {
             add_hosts(&hosts, given->value[HOSTS][0]);
         } else if (!given->given[HERE] && !given->given[COLLECT] && is_slurm) {
             add_slurm_hosts(&hosts, job);
         }
         asked = hosts_read(&hosts, given, job, is_slurm, &seen);
+        if (!what.stacks && !given->given[NO_STACK]) {
+            rondo_seen_stacks_wanted(&seen, nhere, nasked, slow_of(given));
+        }
         if (given->given[COLLECT]) {
             status = rondo_seen_write(stdout, &seen);
         } else {

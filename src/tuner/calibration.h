@@ -45,8 +45,8 @@ const char *rondo_calibration_key(const char *placement, char key[RONDO_CALIBRAT
  * that is damaged, of another user, writable for others or no plain file is ignored with a sentence.
  */
 int rondo_calibration_read(const char *key, struct rondo_calibration *c);
-/** Write it: under a name of its own first, so that readers and other writers see a whole file. A home that is
- * full or read-only is no error; a sentence goes to the log at INFO. */
+/** Write it: under a name of its own first, so that readers and other writers see a whole file. A home that
+ * is full or read-only is no error; a sentence goes to the log at INFO. */
 void rondo_calibration_write(const char *key, const struct rondo_calibration *c);
 /** The same with a file's content: 1, or 0 and *why. */
 int rondo_calibration_parse(const char *text, const char *key, struct rondo_calibration *c, const char **why);

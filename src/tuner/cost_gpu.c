@@ -1,6 +1,8 @@
 /* Costs on GPU machines (cost_impl.h). */
 #include "tuner/cost_impl.h"
 
+#include "coll/oneshot.h"
+
 enum {
     SPANS = 3,
     WARP = 32,
@@ -326,30 +328,65 @@ static double twoshot_passes(enum rondo_coll as)
     return as == RONDO_COLL_ALL_GATHER || as == RONDO_COLL_REDUCE_SCATTER ? 1 : 2;
 }
 
+/* Two-shot where it is not known whether buffers are staged: the worse of both. Staged, ranks meet for each
+ * window, and take what they need from the others' places. */
+static void staged_parts(const struct rondo_layout *layout, enum rondo_coll as, int nchannels, double meeting,
+                         struct rate links, size_t bytes, struct parts *parts)
+{
+    int blocks = as == RONDO_COLL_ALL_GATHER || as == RONDO_COLL_REDUCE_SCATTER;
+    double n = layout->nranks, each = (double)bytes / (blocks ? n : 1),
+           placed = as == RONDO_COLL_ALL_GATHER ? each : (double)bytes,
+           windows = placed / ((double)nchannels * layout->model.gpu.direct);
+    parts->inside = meeting * larger(2, windows);
+    move_set(parts, links, (n - 1) * each);
+}
+
+/* One-shot: each rank writes its bytes to all others, half of each line are flags. A window waits for the one
+ * before. */
+static void shot_parts(const struct rondo_layout *layout, int nchannels, struct rate links, size_t bytes,
+                       struct parts *parts)
+{
+    const struct latency *hop = &latencies[RONDO_ALGO_RING][RONDO_PROTO_LL];
+    size_t n = (size_t)layout->nranks,
+           room = rondo_oneshot_slot_room(rondo_oneshot_slot_bytes((size_t)layout->model.gpu.direct, n)) *
+                  (size_t)nchannels;
+    parts->inside = (layout->model.gpu.ring.near ? hop->nvlink : hop->pci) *
+                    (double)rondo_max_size((bytes + room - 1) / room, 1);
+    move_set(parts, links, 2.0 * (double)(n - 1) * (double)bytes);
+}
+
 /* @return why direct access cannot run; NULL: it can. Pairs that are not near share the links of others. */
 static const char *direct_parts(const struct rondo_layout *layout, enum rondo_coll as, enum rondo_algo algo,
-                                size_t bytes, struct parts *parts)
+                                int staged, int nchannels, size_t bytes, struct parts *parts)
 {
     const struct rondo_model_graph *ring = &layout->model.gpu.ring;
     struct rate links = { ring->nchannels * (ring->bw_intra * 1e-3),
                           ring->nvlink ? "NVLink bandwidth" : "PCI bandwidth" };
-    double n = layout->nranks;
+    double n = layout->nranks, meeting = ring->near ? direct.nvlink : direct.pci;
     if (layout->model.gpu.direct == 0) {
-        return layout->nnodes > 1 ? "one node only" : "needs RONDO_DIRECT_GPU=64K";
+        return layout->nnodes > 1 ? "one node only"
+                                  : "GPUs cannot access one another's memory, or RONDO_DIRECT_GPU=0";
     }
     if (layout->nnodes > 1 || (layout->nranks > 2 && !ring->near)) {
         return "one node only, all on NVLink or one GPU";
     }
     if (algo == RONDO_ALGO_ONESHOT && bytes > (size_t)layout->model.gpu.direct) {
-        return "more bytes than RONDO_DIRECT_GPU";
+        return "more bytes than a staging place (RONDO_DIRECT_GPU)";
     }
     if (algo == RONDO_ALGO_ONESHOT && as != RONDO_COLL_ALL_REDUCE) {
         return "all_reduce only";
     }
     parts->base = direct.base;
-    parts->inside = (algo == RONDO_ALGO_TWOSHOT ? 2 : 1) * (ring->near ? direct.nvlink : direct.pci);
-    move_set(parts, links,
-             (algo == RONDO_ALGO_TWOSHOT ? twoshot_passes(as) / n : 1) * (n - 1) * (double)bytes);
+    if (algo == RONDO_ALGO_ONESHOT) {
+        shot_parts(layout, nchannels, links, bytes, parts);
+        return NULL;
+    }
+    if (staged) {
+        staged_parts(layout, as, nchannels, meeting, links, bytes, parts);
+        return NULL;
+    }
+    parts->inside = 2 * meeting;
+    move_set(parts, links, twoshot_passes(as) / n * (n - 1) * (double)bytes);
     return NULL;
 }
 
@@ -363,7 +400,8 @@ static double ordered_more(const struct rondo_layout *layout, enum rondo_coll as
 
 /* @return why it cannot run; NULL: it can. */
 static const char *parts_fill(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_algo algo,
-                              enum rondo_proto proto, int nchannels, size_t bytes, struct parts *parts)
+                              enum rondo_proto proto, int staged, int nchannels, size_t bytes,
+                              struct parts *parts)
 {
     enum rondo_coll as = rondo_coll_scheduled_as(coll);
     double more = algo == RONDO_ALGO_ORDERED ? ordered_more(layout, as) : 1;
@@ -382,7 +420,7 @@ static const char *parts_fill(const struct rondo_layout *layout, enum rondo_coll
     rondo_gpu_blocks(layout, algo, proto, bytes, &fill, &threads);
     *parts = (struct parts){ .base = latencies[algo == RONDO_ALGO_P2P ? RONDO_ALGO_RING : algo][proto].base };
     if (is_direct) {
-        const char *why = direct_parts(layout, as, algo, bytes, parts);
+        const char *why = direct_parts(layout, as, algo, staged, nchannels, bytes, parts);
         if (why != NULL) {
             return why;
         }
@@ -405,11 +443,22 @@ static const char *parts_fill(const struct rondo_layout *layout, enum rondo_coll
     return NULL;
 }
 
+double rondo_gpu_registered_us(const struct rondo_layout *layout, enum rondo_coll coll, int nchannels,
+                               size_t bytes)
+{
+    struct parts parts;
+    if (parts_fill(layout, coll, RONDO_ALGO_TWOSHOT, RONDO_PROTO_SIMPLE, 0, nchannels, bytes, &parts) !=
+        NULL) {
+        return -1;
+    }
+    return parts.base + parts.inside + parts.net + parts.move + direct.second;
+}
+
 double rondo_gpu_cost_us(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_algo algo,
                          enum rondo_proto proto, int nchannels, size_t bytes)
 {
     struct parts parts;
-    return parts_fill(layout, coll, algo, proto, nchannels, bytes, &parts) != NULL
+    return parts_fill(layout, coll, algo, proto, layout->model.gpu.staged, nchannels, bytes, &parts) != NULL
                ? -1
                : parts.base + parts.inside + parts.net + parts.move;
 }
@@ -418,7 +467,8 @@ const char *rondo_gpu_limit(const struct rondo_layout *layout, enum rondo_coll c
                             enum rondo_proto proto, int nchannels, size_t bytes)
 {
     struct parts parts;
-    const char *why = parts_fill(layout, coll, algo, proto, nchannels, bytes, &parts);
+    const char *why = parts_fill(layout, coll, algo, proto, layout->model.gpu.staged, nchannels, bytes,
+                                 &parts);
     if (why != NULL) {
         return why;
     }

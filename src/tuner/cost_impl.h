@@ -44,6 +44,10 @@ enum rondo_gpu_host { RONDO_MODEL_HOST_TABLE(RONDO_ENUM_ROW_, ) RONDO_NUM_GPU_HO
 /** @return us; negative: the algorithm or the protocol does not run there. */
 double rondo_gpu_cost_us(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_algo algo,
                          enum rondo_proto proto, int nchannels, size_t bytes);
+/** us of two-shot where all ranks' buffers are registered, with the launch of the work that would carry the
+ * call if they were not; negative: it does not run there. */
+double rondo_gpu_registered_us(const struct rondo_layout *layout, enum rondo_coll coll, int nchannels,
+                               size_t bytes);
 /**
  * Name what takes most of that time: "base latency", "NVLink latency", "PCI latency", "net latency",
  * "posting to nets"; "NVLink bandwidth", "PCI bandwidth", "net bandwidth", "LL bandwidth", "LL128

@@ -362,6 +362,37 @@ static void select_all_to_all(const struct rondo_select_input *in, struct rondo_
                selection->primary.us, rondo_algo_name((enum rondo_algo)other.algo), other.us);
 }
 
+/* Does every rank take part in every channel of the call, with as many bytes? */
+static int is_even(const struct rondo_select_input *in)
+{
+    return !in->uneven && (in->coll == RONDO_COLL_ALL_REDUCE || in->coll == RONDO_COLL_ALL_GATHER ||
+                           in->coll == RONDO_COLL_REDUCE_SCATTER);
+}
+
+/* GPUs: two-shot where the buffers of all ranks are registered, which their kernels find out, if that is
+ * faster. A rank knows its own buffers only, so the others' do not change what it selects. */
+static void prefer_registered(const struct rondo_select_input *in, struct rondo_selection *selection)
+{
+    const struct rondo_choice other = selection->primary;
+    double us;
+    if (!in->gpu || in->private_scalar || in->plugin != NULL || other.measured || !is_even(in) ||
+        rondo_algo_medium(other.algo) != RONDO_MEDIUM_CONNS ||
+        (in->allowed->protos[in->coll][RONDO_ALGO_TWOSHOT] >> RONDO_PROTO_SIMPLE & 1) == 0) {
+        return;
+    }
+    us = rondo_gpu_registered_us(in->layout, in->coll, other.nchannels, in->bytes);
+    if (us < 0 || us >= other.us) {
+        return;
+    }
+    selection->primary = (struct rondo_choice){
+        .algo = RONDO_ALGO_TWOSHOT, .proto = RONDO_PROTO_SIMPLE, .nchannels = other.nchannels, .us = us
+    };
+    selection->fallback = other;
+    RONDO_INFO(RONDO_SUBSYS_TUNING,
+               "rank %d: %s of %zu bytes: twoshot, %.2f us predicted, if all ranks' buffers are registered",
+               in->layout->rank, rondo_coll_name(in->coll), in->bytes, us);
+}
+
 static rondo_status select_by_model(const struct rondo_select_input *in, struct rondo_selection *selection)
 {
     *selection = (struct rondo_selection){ .fallback = { .nchannels = 0 } };
@@ -374,6 +405,7 @@ static rondo_status select_by_model(const struct rondo_select_input *in, struct 
     } else {
         RONDO_TRY(cheapest(in, &selection->primary));
         prefer_direct(in, &selection->primary);
+        prefer_registered(in, selection);
     }
     if (rondo_algo_medium(selection->primary.algo) != RONDO_MEDIUM_DIRECT ||
         (in->gpu && !in->private_scalar)) {

@@ -113,14 +113,15 @@ struct rondo_select_input {
     size_t bytes, mailbox;
     int uneven;         /* blocks differ in length (v-forms) */
     int private_scalar; /* the operation multiplies by a scalar that other ranks do not know */
-    int gpu;            /* GPU memory: the kernel itself falls back where direct access fails */
-    int direct;         /* host memory: ranks of the node can have direct access to one another's buffers */
+    int gpu;    /* GPU memory: kernels find out whether direct access fails, and stage the data then */
+    int direct; /* host memory: ranks of the node can have direct access to one another's buffers */
     struct rondo_tuner_plugin *plugin; /* changes the table (tuner/plugin.h); NULL: none */
 };
 
 struct rondo_selection {
     struct rondo_choice primary;
-    struct rondo_choice fallback; /* runs where direct access fails; nchannels 0: none */
+    /* runs where direct access fails; nchannels 0: none. GPUs: has as many channels as the primary */
+    struct rondo_choice fallback;
 };
 
 /** Select what carries a call. @return as rondo_cost_choose. */

@@ -455,7 +455,8 @@ static int advance_slice(struct rondo_exec *exec, struct rondo_run *run, struct 
 }
 
 /* A slice that somebody watches: how far is it before the executor tries to pass it on? */
-static void profile_try(const struct rondo_run *run, const struct rondo_flow *flow, const struct slice *s)
+static void profile_try(const struct rondo_exec *exec, const struct rondo_run *run,
+                        const struct rondo_flow *flow, const struct slice *s)
 {
     size_t units = (s->bytes + 7) / 8;
     int data = 1, credit = 1;
@@ -469,7 +470,7 @@ static void profile_try(const struct rondo_run *run, const struct rondo_flow *fl
     enum rondo_prof_stage stage = !data    ? RONDO_PROF_STAGE_WAITS
                                   : credit ? RONDO_PROF_STAGE_MOVES
                                            : RONDO_PROF_STAGE_HELD;
-    rondo_profile_slice(run, s->step, stage, s->bytes);
+    rondo_profile_slice(exec, run, s->step, stage, s->bytes);
 }
 
 /* ---- flows ---- */
@@ -567,13 +568,13 @@ static int advance_flow(struct rondo_exec *exec, struct rondo_run *run, int f, r
             fill_slice(run, flow, &s);
             offer_place(&s, run, flow);
             if (RONDO_UNLIKELY(run->prof != NULL)) {
-                profile_try(run, flow, &s);
+                profile_try(exec, run, flow, &s);
             }
             passed = advance_slice(exec, run, flow, &s, status, moved);
             if (passed == 1) {
                 flow->done += s.bytes / run->work.elem_bytes;
                 if (RONDO_UNLIKELY(run->prof != NULL)) {
-                    rondo_profile_slice(run, &flow->step, RONDO_PROF_STAGE_PASSED, s.bytes);
+                    rondo_profile_slice(exec, run, &flow->step, RONDO_PROF_STAGE_PASSED, s.bytes);
                 }
             }
         }
@@ -602,7 +603,7 @@ static int advance_run(struct rondo_exec *exec, struct rondo_run *run, rondo_sta
         run->ready = ready == 1 ? NULL : run->ready;
     }
     if (RONDO_UNLIKELY(run->prof != NULL)) {
-        rondo_profile_advance(run);
+        rondo_profile_advance(exec, run);
     }
     for (int f = 0; f < (int)run->nflows; f++) {
         int flow = advance_flow(exec, run, f, status, moved);
@@ -638,7 +639,7 @@ static rondo_status exec_cpu_progress(struct rondo_exec *exec, int *moved)
             *moved = 1;
             lane->first = run->next;
             if (RONDO_UNLIKELY(run->prof != NULL)) {
-                rondo_profile_end(run);
+                rondo_profile_end(exec, run, 0);
             }
             if (RONDO_UNLIKELY(run->ended != NULL)) {
                 run->ended(run);
@@ -661,7 +662,7 @@ static void exec_cpu_drop(struct rondo_exec *exec)
         for (struct rondo_run *run = exec->lane[i].first; run != NULL; run = run->next) {
             open = rondo_algo_medium(run->work.algo) == RONDO_MEDIUM_DIRECT ? run->work.mailbox : open;
             if (run->prof != NULL) {
-                rondo_profile_end(run);
+                rondo_profile_end(exec, run, 1);
             }
             --*run->open;
         }

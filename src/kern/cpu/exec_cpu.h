@@ -99,14 +99,12 @@ int rondo_hierarchical_move(struct rondo_exec *exec, struct rondo_run *run, stru
 
 /* ---- profiles (exec_cpu_profile.c): of runs whose `prof` is not NULL ---- */
 
-/* A conn's key in a profile. */
-static inline uint8_t rondo_profile_key(int is_send, int port) { return (uint8_t)(port << 1 | is_send); }
 /** The run is about to advance: it begins, unless direct access is not decided yet. */
-void rondo_profile_advance(struct rondo_run *run);
+void rondo_profile_advance(const struct rondo_exec *exec, struct rondo_run *run);
 /** The run has ended, or is dropped. */
-void rondo_profile_end(struct rondo_run *run);
+void rondo_profile_end(const struct rondo_exec *exec, struct rondo_run *run, int given_up);
 /** Tell the stage of the slice that passes in this step. */
-void rondo_profile_slice(const struct rondo_run *run, const struct rondo_step *step,
-                         enum rondo_prof_stage stage, size_t bytes);
+void rondo_profile_slice(const struct rondo_exec *exec, const struct rondo_run *run,
+                         const struct rondo_step *step, enum rondo_prof_stage stage, size_t bytes);
 
 #endif

@@ -1,8 +1,8 @@
 /* What a thread block does with a launch (kern/cuda/launch.h): it runs works one after the other, or sends
  * and receives side by side. Kernels are made of these three functions (kern/cuda/kernel_list.h), whose last
  * arguments are constants. All threads of the block call them; `shared` is in the block's shared memory,
- * uninitialised. The block first copies works and connections to shared memory; when a work has ended, steps,
- * credit and call_set go back. */
+ * uninitialised. The block first copies works and connections to shared memory, both at once: a work says
+ * where its connections are. When it has ended, steps, credit and call_set go back. */
 #ifndef RONDO_KERN_CUDA_BLOCK_H
 #define RONDO_KERN_CUDA_BLOCK_H
 
@@ -188,7 +188,7 @@ RONDO_FN int rondo_block_flow(struct rondo_prim *p, struct rondo_block_cursor *c
     do {
         if (p->team.tid == 0) rondo_block_next(p, c, kind, flow, proto);
     } while (rondo_prim_pass(p, dtype, reduce, proto));
-    return p->shared->leave != p->slice;
+    return !rondo_prim_leaves(p);
 }
 
 /* ---- works and connections ---- */
@@ -216,34 +216,48 @@ RONDO_FN const struct rondo_work *rondo_block_works(const struct rondo_launch *l
     return launch->works != NULL ? launch->works : launch->inline_works;
 }
 
-/* Copy n works, then the connections that they use: the first work's ports, or for p2p each work's
- * connection. Ends with a barrier. */
+RONDO_FN uint32_t rondo_bits_below(uint32_t bits, uint32_t i)
+{
+#ifdef __CUDACC__
+    return (uint32_t)__popc(bits & ((1u << i) - 1));
+#else
+    return (uint32_t)__builtin_popcount(bits & ((1u << i) - 1));
+#endif
+}
+
+/* Where connection i of the block lies: for p2p that of work i, else that of bit i of the only work's
+ * `wired`. NULL: there is none. */
+RONDO_FN struct rondo_conn *rondo_block_home(const struct rondo_work *works, uint32_t i, int p2p)
+{
+    if (p2p) return works[i].conns;
+    return (works->wired >> i & 1) != 0 ? works->conns + rondo_bits_below(works->wired, i) : NULL;
+}
+
+/* Copy n works and the connections that they use: those of the first work, or for p2p each work's connection.
+ * Ends with a barrier. */
 RONDO_FN void rondo_block_load(const struct rondo_launch *launch, struct rondo_block_shared *shared,
                                uint32_t first, uint32_t n, int p2p)
 {
+    enum { WORDS = sizeof(struct rondo_conn) / 8 };
     const struct rondo_team all = rondo_block_all();
+    const struct rondo_work *works = rondo_block_works(launch) + first;
     const uint32_t nconns = p2p ? n : 2 * RONDO_NUM_PORTS;
-    rondo_block_copy_words(shared->work, rondo_block_works(launch) + first, n * sizeof(struct rondo_work));
-    rondo_team_sync(&all);
-    if (all.tid < nconns) {
-        const struct rondo_work *w = &shared->work[p2p ? all.tid : 0];
-        const uint32_t is_to = p2p ? w->coll == RONDO_COLL_SEND : all.tid >= RONDO_NUM_PORTS;
-        const uint32_t port = p2p ? (uint32_t)RONDO_PORT_PEER : all.tid % RONDO_NUM_PORTS;
-        struct rondo_prim_conn *c = &shared->conn[all.tid];
-        c->home = w->ports == NULL ? NULL : is_to ? w->ports->send[port] : w->ports->recv[port];
-        c->called = 0;
+    rondo_block_copy_words(shared->work, works, n * sizeof(*works));
+    RONDO_ROLLED for (uint32_t i = all.tid; i < nconns * WORDS; i += all.nthreads)
+    {
+        struct rondo_conn *home = rondo_block_home(works, i / WORDS, p2p);
+        struct rondo_prim_conn *c = &shared->conn[i / WORDS];
+        const uint32_t word = i % WORDS;
+        if (word == 0) {
+            c->home = home;
+            c->called = 0;
+        }
+        if (home == NULL) continue;
+        ((rondo_word *)&c->conn)[word] = ((const rondo_word *)home)[word];
+        if (word == offsetof(struct rondo_conn, step) / 8) c->posted = ((const rondo_word *)home)[word];
     }
     if (all.tid < RONDO_LAUNCH_P2P) shared->team[all.tid].leave = 0;
     if (all.tid == 0) shared->left = 0;
-    rondo_team_sync(&all);
-    RONDO_ROLLED for (uint32_t i = all.tid; i < nconns * (sizeof(struct rondo_conn) / 8); i += all.nthreads)
-    {
-        struct rondo_prim_conn *c = &shared->conn[i / (sizeof(struct rondo_conn) / 8)];
-        const uint32_t word = i % (sizeof(struct rondo_conn) / 8);
-        if (c->home == NULL) continue;
-        ((rondo_word *)&c->conn)[word] = ((const rondo_word *)c->home)[word];
-        if (word == offsetof(struct rondo_conn, step) / 8) c->posted = ((const rondo_word *)c->home)[word];
-    }
     rondo_team_sync(&all);
 }
 
@@ -264,11 +278,6 @@ RONDO_FN int rondo_block_store(struct rondo_block_shared *shared, uint32_t nconn
     return !left;
 }
 
-RONDO_FN void rondo_block_begun(const struct rondo_launch *launch)
-{
-    if (rondo_block_tid() == 0)
-        rondo_store_relaxed((rondo_word *)&launch->words->block[rondo_block_index()].begun, launch->serial);
-}
 /* After a barrier: the next launch may begin in another stream when it sees the word, and finds what this one
  * has left in the connections. */
 RONDO_FN void rondo_block_ended(const struct rondo_launch *launch)
@@ -299,6 +308,32 @@ RONDO_FN uint32_t rondo_block_first_warps(uint32_t warps, enum rondo_proto proto
     return proto == RONDO_PROTO_SIMPLE ? warps / 2 : warps * 7 / 10;
 }
 
+/* The second work of a pair (coll/work.h): tell the ranks that ask that this one's buffers cannot be
+ * accessed. Nobody waits: no rank gets past the call before all have read this. Called by the first warp. */
+RONDO_FN void rondo_block_decline(const struct rondo_launch *launch, uint32_t call_word)
+{
+    struct rondo_gpu_direct *d = launch->direct;
+    const uint32_t channel = rondo_block_index(), peer = rondo_lane(), n = d->reach.nranks,
+                   own = d->reach.index;
+    const uint64_t met = d->channel[channel].met + 1;
+    if (peer < n && peer != own) {
+        struct rondo_gpu_cell *to = d->reach.cell[peer] + (size_t)channel * n + own;
+        rondo_store_relaxed((rondo_word *)&to->work[met & 1].call, (uint64_t)call_word << 32);
+        rondo_store_release((rondo_word *)&to->met, met);
+    }
+    rondo_warp_sync();
+    if (peer == 0) d->channel[channel].met = met;
+}
+/* Called by all threads. @return 1: the first work has carried the call. */
+RONDO_FN int rondo_block_is_carried(const struct rondo_launch *launch, const struct rondo_work *w)
+{
+    if (w->pair == RONDO_PAIR_FOLLOWS)
+        return w->len == 0 || launch->direct->channel[rondo_block_index()].open != 0;
+    if (w->pair == RONDO_PAIR_DECLINES && w->len != 0 && rondo_block_tid() < RONDO_WARP)
+        rondo_block_decline(launch, w->call_word);
+    return 0;
+}
+
 /* Run a work by all threads, as two teams if it has two flows. */
 RONDO_FN void rondo_block_work(const struct rondo_launch *launch, struct rondo_block_shared *shared,
                                uint32_t index, enum rondo_block_kind kind, rondo_dtype dtype,
@@ -315,7 +350,8 @@ RONDO_FN void rondo_block_work(const struct rondo_launch *launch, struct rondo_b
     rondo_block_prim(&p, launch, shared, index, flow, 0);
     rondo_prim_team(&p, flow ? tid - first : tid, flow ? nthreads - first : first, 1 + 2 * flow,
                     proto == RONDO_PROTO_SIMPLE);
-    if (!rondo_block_flow(&p, &shared->cursor[flow], kind, flow, dtype, reduce, proto)) shared->left = 1;
+    if (!rondo_block_flow(&p, &shared->cursor[flow], kind, flow, dtype, reduce, proto))
+        rondo_store_shared32(&shared->left, 1);
 }
 
 RONDO_FN void rondo_block_works_of(const struct rondo_launch *launch, struct rondo_block_shared *shared,
@@ -323,11 +359,11 @@ RONDO_FN void rondo_block_works_of(const struct rondo_launch *launch, struct ron
                                    enum rondo_proto proto)
 {
     const uint32_t end = launch->first[rondo_block_index() + 1];
-    rondo_block_begun(launch);
     RONDO_ROLLED for (uint32_t i = launch->first[rondo_block_index()]; i < end; i++)
     {
         rondo_block_load(launch, shared, i, 1, 0);
-        rondo_block_work(launch, shared, i, kind, dtype, reduce, proto);
+        if (!rondo_block_is_carried(launch, &shared->work[0]))
+            rondo_block_work(launch, shared, i, kind, dtype, reduce, proto);
         if (!rondo_block_store(shared, 2 * RONDO_NUM_PORTS)) break;
     }
     rondo_block_ended(launch);
@@ -358,7 +394,6 @@ RONDO_FN void rondo_block_p2p(const struct rondo_launch *launch, struct rondo_bl
                    most = warps < RONDO_LAUNCH_P2P ? warps : (uint32_t)RONDO_LAUNCH_P2P;
     const uint32_t end = launch->first[rondo_block_index() + 1];
     uint32_t at = launch->first[rondo_block_index()];
-    rondo_block_begun(launch);
     while (at < end) {
         const uint32_t n = end - at < most ? end - at : most, of_team = RONDO_WARP * (warps / n),
                        team = rondo_block_tid() / of_team;
@@ -376,7 +411,7 @@ RONDO_FN void rondo_block_p2p(const struct rondo_launch *launch, struct rondo_bl
                                             RONDO_PROTO_LL)
                          : rondo_block_flow(&p, &shared->cursor[team], RONDO_BLOCK_P2P, 0, RONDO_UINT8, moves,
                                             RONDO_PROTO_SIMPLE);
-            if (!stayed) shared->left = 1;
+            if (!stayed) rondo_store_shared32(&shared->left, 1);
         }
         if (!rondo_block_store(shared, n)) break;
         at += n;

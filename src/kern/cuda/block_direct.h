@@ -2,6 +2,14 @@
  * One-shot and two-shot on GPUs: the same block of each rank of a node, with direct access to one another's
  * device memory. Reductions happen in registers, in rank order.
  *
+ * One-shot of an all_reduce is LL: a rank writes its input into a slot of every peer's memory, a flag with
+ * every 4 bytes (kern/proto_ll.h), and sums what comes into its own memory. Nobody meets. A call that is
+ * longer than a slot goes in windows. The slots of two windows are used in turn: who has received all of a
+ * window knows that all ranks have read the one before, because a block reads all of a window before it
+ * writes the next. A slot's first line has the call word.
+ *
+ * All else:
+ *
  * Ranks meet: a rank in a meeting has ended all its earlier reads and writes, for every rank that has come to
  * the meeting, too. A rank writes the meeting's number to a line of each peer's memory and waits for the
  * peers' numbers in its own memory. A work's first meeting also carries the call word and where the rank's
@@ -9,8 +17,11 @@
  *
  *   two-shot, all ranks can access all buffers: meet; the schedule's moves (coll/twoshot.h), between the
  *       users' buffers; meet
- *   one-shot, and two-shot otherwise: window by window, copy what others need to this rank's staging buffer,
- *       meet, read from all ranks'. Two are used in turn, so that nobody waits for slow readers
+ *   two-shot that asks (coll/work.h), but some rank's buffers cannot be accessed: nothing. Another launch, of
+ *       the same pieces for the same channels, carries the call. A rank whose own cannot be launches that
+ *       alone, and tells the others at its begin, without waiting (block.h)
+ *   other one-shots, and two-shot otherwise: window by window, copy what others need to this rank's staging
+ *       buffer, meet, read from all ranks'. Two are used in turn, so that nobody waits for slow readers
  *
  * All ranks choose the same of the two, from the same words. The results have the same bits.
  *
@@ -36,6 +47,7 @@ struct rondo_direct_cursor {
     uint32_t nsteps, parts; /* moves into the staging buffer */
     uint32_t act;           /* of the schedule's move */
     uint32_t called;
+    uint64_t shots; /* as in struct rondo_gpu_direct */
 };
 
 /* What the threads of a block share. */
@@ -50,6 +62,7 @@ struct rondo_direct_shared {
     uint64_t in[RONDO_DIRECT_RANKS], out[RONDO_DIRECT_RANKS]; /* the ranks' buffers, with direct access */
     struct rondo_mix mix;
     uint32_t aligned, leave;
+    uint32_t left, unused; /* one-shot: the barrier at which the block leaves */
 };
 #ifndef __cplusplus
 _Static_assert(sizeof(struct rondo_direct_shared) <= sizeof(struct rondo_block_shared),
@@ -128,7 +141,8 @@ RONDO_FN int rondo_direct_wait(const struct rondo_launch *launch, const struct r
     while (rondo_load_acquire((const rondo_word *)&from->met) < met) {
         if (!rondo_breath(launch->words, &spins)) return 0;
         if (RONDO_UNLIKELY(spins % RONDO_LONG_WAIT == 0)) {
-            rondo_words_wait_begin(launch->words, (int32_t)peer, RONDO_NUM_PORTS, RONDO_WAITS_DATA, met);
+            rondo_words_wait_begin(launch->words, launch->serial, (int32_t)peer, RONDO_NUM_PORTS,
+                                   RONDO_WAITS_DATA, met);
         }
     }
     if (RONDO_UNLIKELY(spins >= RONDO_LONG_WAIT))
@@ -285,12 +299,23 @@ RONDO_FN int rondo_direct_begin(const struct rondo_launch *launch, struct rondo_
     const struct rondo_work *w = &s->work;
     uint32_t open = 0;
     c->act = rondo_direct_step(reduces, w->coll, &w->seat, 1).act;
+    if (w->pair == RONDO_PAIR_ASKS && w->len == 0) {
+        c->phase = RONDO_DIRECT_END;
+        return 1;
+    }
     if (rondo_algo_medium(w->algo) == RONDO_MEDIUM_DIRECT) {
         open = rondo_direct_offers(launch, w);
         c->called = 1;
         if (!rondo_direct_meet(launch, s, index, ++c->met, rondo_twoshot_needs(c->act, 0),
                                rondo_twoshot_needs(c->act, 1), &open))
             return 0;
+    }
+    if (w->pair == RONDO_PAIR_ASKS) {
+        if (rondo_lane() == 0) launch->direct->channel[rondo_block_index()].open = open;
+        if (!open) {
+            c->phase = RONDO_DIRECT_END;
+            return 1;
+        }
     }
     if (!open) {
         rondo_direct_begin_staged(s, c, reduces);
@@ -408,12 +433,180 @@ RONDO_FN void rondo_direct_next(const struct rondo_launch *launch, struct rondo_
     }
 }
 
+/* ---- one-shot of an all_reduce ---- */
+
+RONDO_FN int rondo_direct_is_shot(const struct rondo_work *w, int reduces)
+{
+    return reduces && w->coll == RONDO_COLL_ALL_REDUCE && rondo_algo_medium(w->algo) == RONDO_MEDIUM_MAILBOX;
+}
+
+/* The first warp finds the slots of a window: its own rank's first, and its place in every rank's memory;
+ * each after the line with the call word. */
+RONDO_FN void rondo_shot_window(struct rondo_direct_shared *s, uint64_t shot, size_t bytes)
+{
+    const struct rondo_gpu_reach *reach = &s->reach;
+    const uint32_t rank = rondo_lane(), n = reach->nranks, own = reach->index;
+    const size_t first = (2 * (size_t)rondo_block_index() + (shot & 1)) * n;
+    if (rank < n) s->dst[rank] = reach->slots[rank] + (first + own) * reach->slot_bytes + 16;
+    rondo_direct_mix(s, n, 1, 0, 1);
+    if (rank != 0) return;
+    s->src[0] = reach->slots[own] + first * reach->slot_bytes + 16;
+    s->mix.own = own;
+    s->mix.premul = s->work.premul;
+    s->bytes = bytes;
+}
+
+/* Old flags of lines that no window has used for long must not match again: both slots are zeroed twice in
+ * 2^32 windows (kern/proto_ll.h). */
+RONDO_FN int rondo_shot_clean_due(uint64_t shot)
+{
+    return RONDO_UNLIKELY(((uint32_t)shot & 0x7ffffffeu) == 0x7ffffffeu);
+}
+/* Each thread zeroes the lines that it writes afterwards. */
+RONDO_FN void rondo_shot_clean(const struct rondo_direct_shared *s, uint32_t tid, uint32_t nthreads)
+{
+    RONDO_ROLLED for (uint32_t i = 0; i < s->reach.nranks; i++)
+    {
+        RONDO_ROLLED for (size_t u = tid; u < s->reach.slot_bytes / 16 - 1; u += nthreads)
+            rondo_store_pair((rondo_word *)(void *)s->dst[i] + 2 * u, 0, 0);
+    }
+}
+
+/* Write this rank's data to all ranks: every one begins with the next. */
+RONDO_FN void rondo_shot_send(const struct rondo_direct_shared *s, const uint8_t *in, uint64_t flag,
+                              uint32_t tid, uint32_t nthreads, rondo_dtype dtype, enum rondo_reduce reduce)
+{
+    const uint32_t n = s->reach.nranks, own = s->reach.index;
+    if (tid < n) rondo_store_pair((rondo_word *)(void *)s->dst[tid] - 2, s->work.call_word | flag, flag);
+    RONDO_ROLLED for (size_t u = tid; 8 * u < s->bytes; u += nthreads)
+    {
+        uint64_t w = rondo_load_bytes(in + 8 * u, s->bytes - 8 * u);
+        rondo_words_premul(&w, 1, &s->mix, own, dtype, reduce);
+        RONDO_ROLLED for (uint32_t i = 1; i <= n; i++) rondo_store_pair(
+            (rondo_word *)(void *)s->dst[(own + i) % n] + 2 * u, (w & 0xffffffffu) | flag, w >> 32 | flag);
+    }
+}
+
+/* Call in a spinning wait for a line of a peer. @return 0: the block leaves. */
+RONDO_FN int rondo_shot_breath(const struct rondo_launch *launch, struct rondo_direct_shared *s,
+                               uint32_t peer, uint64_t shot, uint32_t *spins, uint32_t barrier)
+{
+    if (!rondo_breath(launch->words, spins)) {
+        rondo_store_shared32(&s->left, barrier);
+        return 0;
+    }
+    if (RONDO_UNLIKELY(*spins % RONDO_LONG_WAIT == 0)) {
+        rondo_words_wait_begin(launch->words, launch->serial, (int32_t)peer, RONDO_NUM_PORTS,
+                               RONDO_WAITS_DATA, shot);
+    }
+    return 1;
+}
+RONDO_FN void rondo_shot_waited(const struct rondo_launch *launch, uint32_t peer, uint32_t spins)
+{
+    if (RONDO_UNLIKELY(spins >= RONDO_LONG_WAIT))
+        rondo_words_wait_end(launch->words, (int32_t)peer, RONDO_NUM_PORTS, RONDO_WAITS_DATA);
+}
+
+/* A thread for each rank: wait for its call word. */
+RONDO_FN void rondo_shot_check(const struct rondo_launch *launch, struct rondo_direct_shared *s,
+                               uint32_t peer, uint64_t shot, uint32_t index, uint32_t barrier)
+{
+    const uint64_t flag = rondo_ll_flag(shot);
+    const rondo_word *line = (const rondo_word *)(const void *)(s->src[0] + peer * s->reach.slot_bytes) - 2;
+    uint32_t spins = 0;
+    uint64_t call = 0, unused;
+    for (rondo_load_pair(line, &call, &unused); (call ^ flag) >> 32 != 0;
+         rondo_load_pair(line, &call, &unused)) {
+        if (!rondo_shot_breath(launch, s, peer, shot, &spins, barrier)) return;
+    }
+    rondo_shot_waited(launch, peer, spins);
+    if ((uint32_t)call != s->work.call_word) {
+        rondo_words_mismatch(launch->words, launch->serial, index, (int32_t)peer, (uint32_t)call);
+        rondo_store_shared32(&s->left, barrier);
+    }
+}
+
+/* The first rank from `first` on whose line u has not come. */
+RONDO_FN uint32_t rondo_shot_missing(const struct rondo_direct_shared *s, uint64_t flag, size_t u,
+                                     uint32_t first)
+{
+    RONDO_ROLLED for (; first + 1 < s->reach.nranks; first++)
+    {
+        uint64_t lo, hi;
+        rondo_load_pair((const rondo_word *)(const void *)(s->src[0] + first * s->reach.slot_bytes) + 2 * u,
+                        &lo, &hi);
+        if (((lo ^ flag) | (hi ^ flag)) >> 32 != 0) break;
+    }
+    return first;
+}
+
+/* Reduce what all ranks have written here, a word at a time; lines of several ranks are loaded together. */
+RONDO_FN void rondo_shot_take(const struct rondo_launch *launch, struct rondo_direct_shared *s, uint8_t *out,
+                              uint64_t shot, uint32_t barrier, uint32_t tid, uint32_t nthreads,
+                              rondo_dtype dtype, enum rondo_reduce reduce)
+{
+    const uint64_t flag = rondo_ll_flag(shot);
+    const uint32_t n = s->reach.nranks;
+    const size_t apart = s->reach.slot_bytes / 16;
+    uint64_t w, x[RONDO_LL_LINES];
+    RONDO_ROLLED for (size_t u = tid; 8 * u < s->bytes; u += nthreads)
+    {
+        w = 0;
+        RONDO_ROLLED for (uint32_t i = 0; i < n; i += RONDO_LL_LINES)
+        {
+            uint32_t spins = 0, missing = 0;
+            while (!rondo_ll_load_lines(x, s->src[0], flag, u + i * apart, apart, u + n * apart)) {
+                if (RONDO_UNLIKELY(spins % RONDO_LONG_WAIT == RONDO_LONG_WAIT - 1))
+                    missing = rondo_shot_missing(s, flag, u, i);
+                if (!rondo_shot_breath(launch, s, missing, shot, &spins, barrier)) return;
+            }
+            rondo_shot_waited(launch, missing, spins);
+            RONDO_ROLLED for (uint32_t k = i; k < i + RONDO_LL_LINES && k < n; k++)
+            {
+                w = k == 0 ? x[0] : rondo_word_reduce(dtype, reduce, w, x[0]);
+                rondo_words_shift(x, RONDO_LL_LINES, 0);
+            }
+        }
+        rondo_words_finish(&w, 1, &s->mix, dtype, reduce);
+        rondo_store_bytes(out + 8 * u, s->bytes - 8 * u, w);
+    }
+}
+
+/* Called by all threads. They leave together: `barrier` counts the barriers, and s->left names the one after
+ * which they do. @return 0: the block leaves. */
+RONDO_FN int rondo_shot_work(const struct rondo_launch *launch, struct rondo_direct_shared *s, uint32_t index,
+                             rondo_dtype dtype, enum rondo_reduce reduce)
+{
+    const struct rondo_team all = rondo_block_all();
+    const size_t all_bytes = s->work.len * s->work.elem_bytes, from = s->work.off * s->work.elem_bytes,
+                 room = rondo_oneshot_slot_room(s->reach.slot_bytes);
+    uint64_t shot = s->cursor.shots;
+    uint32_t barrier = 1;
+    RONDO_ROLLED for (size_t at = 0; at < all_bytes; at += room, shot++)
+    {
+        if (all.tid < RONDO_WARP) rondo_shot_window(s, shot, all_bytes - at < room ? all_bytes - at : room);
+        rondo_team_sync(&all);
+        if (rondo_shot_clean_due(shot)) rondo_shot_clean(s, all.tid, all.nthreads);
+        rondo_shot_send(s, s->work.in + from + at, rondo_ll_flag(shot), all.tid, all.nthreads, dtype, reduce);
+        if (all.tid < s->reach.nranks) rondo_shot_check(launch, s, all.tid, shot, index, barrier);
+        rondo_team_sync(&all);
+        if (rondo_load_shared32(&s->left) == barrier++) return 0;
+        rondo_shot_take(launch, s, s->work.out + from + at, shot, barrier, all.tid, all.nthreads, dtype,
+                        reduce);
+        rondo_team_sync(&all); /* all of the window is read */
+        if (rondo_load_shared32(&s->left) == barrier++) return 0;
+        if (all.tid == 0) s->cursor.shots = shot + 1;
+    }
+    return 1;
+}
+
 /* Called by all threads. @return 0: the block leaves. */
 RONDO_FN int rondo_direct_work(const struct rondo_launch *launch, struct rondo_direct_shared *s,
                                uint32_t index, rondo_dtype dtype, enum rondo_reduce reduce)
 {
     const struct rondo_team all = rondo_block_all();
     const int reduces = (int)reduce != RONDO_MOVES_ONLY;
+    if (rondo_direct_is_shot(&s->work, reduces)) return rondo_shot_work(launch, s, index, dtype, reduce);
     for (;;) {
         if (all.tid < RONDO_WARP) rondo_direct_next(launch, s, index, reduces, s->work.elem_bytes);
         rondo_team_sync(&all);
@@ -432,7 +625,6 @@ RONDO_FN void rondo_block_direct(const struct rondo_launch *launch, void *shared
     const struct rondo_team all = rondo_block_all();
     const uint32_t channel = rondo_block_index(), end = launch->first[channel + 1];
     int stays = 1;
-    rondo_block_begun(launch);
     rondo_block_copy_words(&s->reach, &launch->direct->reach, sizeof(s->reach));
     RONDO_ROLLED for (uint32_t i = launch->first[channel]; stays && i < end; i++)
     {
@@ -442,14 +634,16 @@ RONDO_FN void rondo_block_direct(const struct rondo_launch *launch, void *shared
             s->cursor.called = 0;
             s->cursor.met = launch->direct->channel[channel].met;
             s->cursor.staged = launch->direct->channel[channel].staged;
+            s->cursor.shots = launch->direct->channel[channel].shots;
             s->rest = 0;
-            s->leave = 0;
+            s->leave = s->left = 0;
         }
         rondo_team_sync(&all);
         stays = rondo_direct_work(launch, s, i, dtype, reduce);
         if (all.tid == 0) {
             launch->direct->channel[channel].met = s->cursor.met;
             launch->direct->channel[channel].staged = s->cursor.staged;
+            launch->direct->channel[channel].shots = s->cursor.shots;
         }
         rondo_team_sync(&all); /* shared memory is reused */
     }

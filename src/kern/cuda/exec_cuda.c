@@ -12,12 +12,6 @@ enum {
     STAGING_BYTES = 64 << 10,
 };
 
-/* A connection for sends or receives, as a kernel reads it. */
-struct peer_wiring {
-    struct rondo_ports ports;
-    struct rondo_conn conn RONDO_ALIGNED(RONDO_CTRL_ALIGN);
-};
-
 const char *rondo_exec_cuda_where(const struct rondo_exec *exec, char text[80])
 {
     const struct rondo_exec_cuda_config *c = &exec->config;
@@ -197,45 +191,30 @@ static void exec_close(struct rondo_exec *exec)
 
 /* ---- wiring ---- */
 
-/* Device address of a port's connection. */
-static struct rondo_conn *place(CUdeviceptr conns, struct rondo_conn *image, const struct rondo_conn *conn,
-                                int *n)
+static size_t count_conns(const struct rondo_ports *ports, int nchannels)
 {
-    if (conn == NULL) {
-        return NULL;
-    }
-    image[*n] = *conn;
-    return (struct rondo_conn *)(uintptr_t)(conns + sizeof(*conn) * (size_t)(*n)++);
-}
-
-static int count_conns(const struct rondo_ports *ports, int nchannels)
-{
-    int n = 0;
+    size_t n = 0;
     for (int c = 0; c < nchannels; c++) {
         for (int p = 0; p < RONDO_NUM_PORTS; p++) {
-            n += (ports[c].recv[p] != NULL) + (ports[c].send[p] != NULL);
+            n += (size_t)(ports[c].recv[p] != NULL) + (size_t)(ports[c].send[p] != NULL);
         }
     }
     return n;
 }
 
-/*
- * The image, as kernels will read it:
- * | ports of each channel | connections | a spare line | rings, each order once |
- */
-static void fill_wiring(struct rondo_exec *exec, uint8_t *image, size_t conns_at, size_t rings_at,
+/* What kernels will read: | connections of each channel | a spare line | rings, each order once | */
+static void fill_wiring(struct rondo_exec *exec, uint8_t *image, size_t rings_at,
                         const int32_t *const *rank_at)
 {
-    struct rondo_ports *ports = (void *)image;
-    struct rondo_conn *conn = (void *)(image + conns_at);
+    struct rondo_conn *conn = (void *)image;
     size_t ring = sizeof(int32_t) * (size_t)exec->config.nranks;
-    int nconns = 0, nrings = 0;
+    int nrings = 0;
     for (int c = 0; c < exec->config.nchannels; c++) {
         int same = 0;
-        for (int p = 0; p < RONDO_NUM_PORTS; p++) {
-            ports[c].recv[p] = place(exec->wiring + conns_at, conn, exec->ports[c].recv[p], &nconns);
-            ports[c].send[p] = place(exec->wiring + conns_at, conn, exec->ports[c].send[p], &nconns);
-        }
+        exec->conns_there[c] = (struct rondo_conn *)(uintptr_t)(exec->wiring +
+                                                                (size_t)((uint8_t *)conn - image));
+        exec->wired[c] = rondo_launch_conns(&exec->ports[c], conn);
+        conn += count_conns(&exec->ports[c], 1);
         while (rank_at[same] != rank_at[c]) {
             same++;
         }
@@ -252,10 +231,8 @@ static void fill_wiring(struct rondo_exec *exec, uint8_t *image, size_t conns_at
 static rondo_status wire_entered(struct rondo_exec *exec, const int32_t *const *rank_at)
 {
     size_t n = (size_t)exec->config.nchannels, ring = sizeof(int32_t) * (size_t)exec->config.nranks;
-    size_t conns_at = rondo_round_up(sizeof(struct rondo_ports) * n, RONDO_CTRL_ALIGN);
-    size_t line_at = rondo_round_up(conns_at + sizeof(struct rondo_conn) *
-                                                   (size_t)count_conns(exec->ports, exec->config.nchannels),
-                                    RONDO_CTRL_ALIGN);
+    size_t conns = count_conns(exec->ports, exec->config.nchannels);
+    size_t line_at = rondo_round_up(sizeof(struct rondo_conn) * conns, RONDO_CTRL_ALIGN);
     size_t rings_at = line_at + RONDO_CTRL_ALIGN;
     size_t nrings = 0, bytes;
     uint8_t *image;
@@ -266,8 +243,7 @@ static rondo_status wire_entered(struct rondo_exec *exec, const int32_t *const *
     bytes = rings_at + ring * nrings;
     RONDO_TRY(device_alloc(exec, &exec->wiring, bytes));
     RONDO_TRY(rondo_calloc(&image, 1, bytes, "a communicator's connections"));
-    fill_wiring(exec, image, conns_at, rings_at, rank_at);
-    exec->ports_there = (const struct rondo_ports *)(uintptr_t)exec->wiring;
+    fill_wiring(exec, image, rings_at, rank_at);
     exec->line = exec->wiring + line_at;
     status = rondo_exec_cuda_upload(exec, exec->wiring, image, bytes);
     rondo_free(image);
@@ -288,28 +264,23 @@ rondo_status rondo_exec_cuda_wire(struct rondo_exec *exec, const struct rondo_po
 
 void *rondo_exec_cuda_line(const struct rondo_exec *exec) { return (void *)(uintptr_t)exec->line; }
 
-static rondo_status wire_peer_entered(struct rondo_exec *exec, const struct rondo_conn *conn, int is_send,
-                                      const struct rondo_ports **ports)
+static rondo_status wire_peer_entered(struct rondo_exec *exec, const struct rondo_conn *conn,
+                                      struct rondo_conn **there)
 {
-    struct peer_wiring image;
     CUdeviceptr at;
-    RONDO_TRY(device_alloc(exec, &at, sizeof(image)));
-    memset(&image, 0, sizeof(image));
-    image.conn = *conn;
-    (is_send ? image.ports.send : image.ports.recv)[RONDO_PORT_PEER] =
-        (struct rondo_conn *)(uintptr_t)(at + offsetof(struct peer_wiring, conn));
-    RONDO_TRY(rondo_exec_cuda_upload(exec, at, &image, sizeof(image)));
-    *ports = (const struct rondo_ports *)(uintptr_t)(at + offsetof(struct peer_wiring, ports));
+    RONDO_TRY(device_alloc(exec, &at, sizeof(*conn)));
+    RONDO_TRY(rondo_exec_cuda_upload(exec, at, conn, sizeof(*conn)));
+    *there = (struct rondo_conn *)(uintptr_t)at;
     return RONDO_SUCCESS;
 }
 
-rondo_status rondo_exec_cuda_wire_peer(struct rondo_exec *exec, const struct rondo_conn *conn, int is_send,
-                                       const struct rondo_ports **ports)
+rondo_status rondo_exec_cuda_wire_peer(struct rondo_exec *exec, const struct rondo_conn *conn,
+                                       struct rondo_conn **there)
 {
     CUstreamCaptureMode before;
     rondo_status status;
     RONDO_TRY(rondo_exec_cuda_enter(exec, &before));
-    status = wire_peer_entered(exec, conn, is_send, ports);
+    status = wire_peer_entered(exec, conn, there);
     rondo_exec_cuda_leave(before);
     return status;
 }
@@ -501,7 +472,7 @@ static int64_t follow_wait(struct rondo_cuda_wait *wait, struct rondo_cuda_wait 
     now.since_ns = wait->since_ns;
     if (now.waits == 0) {
         now.since_ns = 0;
-    } else if (wait->since_ns == 0 || now.step != wait->step || now.begun != wait->begun ||
+    } else if (wait->since_ns == 0 || now.step != wait->step || now.serial != wait->serial ||
                now.peer != wait->peer || now.port != wait->port || now.waits != wait->waits) {
         now.since_ns = now_ns;
     }
@@ -517,7 +488,7 @@ int64_t rondo_exec_cuda_waited(struct rondo_exec *exec, struct rondo_cuda_wait *
         for (int b = 0; b < exec->config.nchannels; b++, wait++) {
             ns = follow_wait(wait,
                              (struct rondo_cuda_wait){ .step = WORD(exec->words[i]->block[b].step),
-                                                       .begun = WORD(exec->words[i]->block[b].begun),
+                                                       .serial = WORD(exec->words[i]->block[b].waited),
                                                        .peer = WORD(exec->words[i]->block[b].peer),
                                                        .port = WORD(exec->words[i]->block[b].port),
                                                        .waits = WORD(exec->words[i]->block[b].waits) },
@@ -525,7 +496,7 @@ int64_t rondo_exec_cuda_waited(struct rondo_exec *exec, struct rondo_cuda_wait *
             longest = ns > longest ? ns : longest;
         }
     }
-    copies.peer = rondo_cuda_copy_waits(exec, &copies.begun);
+    copies.peer = rondo_cuda_copy_waits(exec, &copies.serial);
     copies.waits = copies.peer >= 0;
     ns = follow_wait(wait, copies, now_ns);
     return ns > longest ? ns : longest;

@@ -52,16 +52,16 @@ struct rondo_exec_cuda_config {
     const struct rondo_exec_owner *owner; /* must outlive the executor */
 };
 
-/** Allocate all that calls need: pinned words and works, events, device memory for ports. */
+/** Allocate all that calls need: pinned words and works, events. */
 rondo_status rondo_exec_cuda_open(struct rondo_exec **exec, const struct rondo_exec_cuda_config *config);
 /** Copy to the device what collectives read: ports[nchannels] with their connections as they are now, and
  * rank_at[nchannels], the orders of the rings. Call it once. Works keep naming the host's ports. */
 rondo_status rondo_exec_cuda_wire(struct rondo_exec *exec, const struct rondo_ports *ports,
                                   const int32_t *const *rank_at);
-/** Copy a connection for sends or receives; its works name *ports from now on. Waits for the copy, not for
- * kernels. */
-rondo_status rondo_exec_cuda_wire_peer(struct rondo_exec *exec, const struct rondo_conn *conn, int is_send,
-                                       const struct rondo_ports **ports);
+/** Copy a connection for sends or receives to *there, the `conns` of its works from now on. Waits for the
+ * copy, not for kernels. */
+rondo_status rondo_exec_cuda_wire_peer(struct rondo_exec *exec, const struct rondo_conn *conn,
+                                       struct rondo_conn **there);
 /** A line of device memory for calls without buffers. After rondo_exec_cuda_wire. */
 void *rondo_exec_cuda_line(const struct rondo_exec *exec);
 /** Device memory that lives as long as the executor. Reuses the largest block so far if that is large enough.
@@ -116,17 +116,19 @@ uint32_t rondo_exec_cuda_copied(const struct rondo_exec *exec);
 /** Reach the runs' verdicts. Call it before rondo_exec_cuda_begin with the same runs, until it returns
  * something else than RONDO_IN_PROGRESS. */
 rondo_status rondo_exec_cuda_meet(struct rondo_exec *exec, struct rondo_run *runs, int n);
-/** After rondo_exec_cuda_meet: is the run not to be launched? */
+/** After rondo_exec_cuda_meet, and rondo_exec_cuda_begin for runs that ask: is the run not to be launched? */
 static inline int rondo_run_stays_out(const struct rondo_run *run)
 {
-    return run->fallback_of != NULL ? run->fallback_of->verdict != RONDO_NOT_DIRECT
-                                    : run->copies && run->verdict == RONDO_NOT_DIRECT;
+    return run->fallback_of != NULL ? !run->fallback_of->asks && run->fallback_of->verdict != RONDO_NOT_DIRECT
+                                    : (run->copies || run->asks) && run->verdict == RONDO_NOT_DIRECT;
 }
 
 /** Serial of the last launch, and of the last one up to which all have ended. Captured ones do not count. No
  * CUDA call. */
 uint64_t rondo_exec_cuda_issued(const struct rondo_exec *exec);
 uint64_t rondo_exec_cuda_ended(struct rondo_exec *exec);
+/** Does the stream capture what is launched in it? */
+int rondo_exec_cuda_captures(const struct rondo_exec *exec, CUstream stream);
 /** Graphs that hold launches; they may run at any time. */
 int rondo_exec_cuda_graphs(struct rondo_exec *exec);
 /** RONDO_SUCCESS, or the error that a kernel found, in the owner's words. No CUDA call; any thread. */
@@ -141,7 +143,7 @@ int rondo_exec_cuda_lost(struct rondo_exec *exec);
 
 /* What a block was waiting for at the last look. */
 struct rondo_cuda_wait {
-    uint64_t step, begun;
+    uint64_t step, serial; /* serial: of the launch */
     int32_t peer;
     uint16_t port, waits;
     int64_t since_ns; /* 0: it was not waiting */

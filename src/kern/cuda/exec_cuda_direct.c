@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/param.h"
+#include "coll/oneshot.h"
 #include "coll/twoshot.h"
 #include "kern/cuda/exec_cuda_impl.h"
 
@@ -46,7 +47,7 @@ struct rondo_cuda_direct {
     struct rondo_cuda_direct_config config;
     uint8_t *places; /* NULL: no table yet */
     size_t stride;
-    struct rondo_gpu_mem memory; /* cells | staging buffers | what kernels read */
+    struct rondo_gpu_mem memory; /* cells | staging buffers | slots | what kernels read */
     CUdeviceptr there;           /* struct rondo_gpu_direct */
     int on;
     uint64_t serials, seen, epoch;
@@ -235,16 +236,8 @@ static rondo_status look_at_own(struct rondo_exec *exec, struct rondo_cuda_direc
     return own->settled ? RONDO_SUCCESS : region_settle(exec, d, k);
 }
 
-/* Usually nothing has changed. */
-static rondo_status look(struct rondo_exec *exec, struct rondo_cuda_direct *d)
+static rondo_status look_at_all(struct rondo_exec *exec, struct rondo_cuda_direct *d, int freed)
 {
-    uint64_t changes = LOAD(entry_of(d, 0)->changes), epoch = rondo_gpu_epoch();
-    int freed = epoch != d->epoch;
-    if (RONDO_LIKELY(changes == d->seen && !freed)) {
-        return RONDO_SUCCESS;
-    }
-    d->seen = changes;
-    d->epoch = epoch;
     memset(d->missed, 0, sizeof(d->missed));
     for (int i = 0; i < d->config.nlocal; i++) {
         for (int k = OWN + 1; k < RONDO_DIRECT_REGIONS && i != d->config.index; k++) {
@@ -255,6 +248,24 @@ static rondo_status look(struct rondo_exec *exec, struct rondo_cuda_direct *d)
         RONDO_TRY(look_at_own(exec, d, k, freed));
     }
     return RONDO_SUCCESS;
+}
+
+/* Usually nothing has changed. Mapping and unmapping memory are what a capture forbids to the thread. */
+static rondo_status look(struct rondo_exec *exec, struct rondo_cuda_direct *d)
+{
+    uint64_t changes = LOAD(entry_of(d, 0)->changes), epoch = rondo_gpu_epoch();
+    int freed = epoch != d->epoch;
+    CUstreamCaptureMode before;
+    rondo_status status;
+    if (RONDO_LIKELY(changes == d->seen && !freed)) {
+        return RONDO_SUCCESS;
+    }
+    d->seen = changes;
+    d->epoch = epoch;
+    rondo_gpu_relax(&before);
+    status = look_at_all(exec, d, freed);
+    rondo_gpu_unrelax(before);
+    return status;
 }
 
 /* ---- users' buffers ---- */
@@ -279,6 +290,8 @@ static int region_find(const struct rondo_cuda_direct *d, const uint8_t *ptr, si
 static int region_add(struct rondo_exec *exec, struct rondo_cuda_direct *d, const uint8_t *ptr, size_t bytes)
 {
     struct rondo_gpu_name name;
+    CUstreamCaptureMode before;
+    rondo_status status;
     int k = OWN + 1;
     if (!rondo_gpu_find(ptr, &name) || bytes > name.bytes - ((uint64_t)(uintptr_t)ptr - name.address)) {
         return OWN;
@@ -292,8 +305,10 @@ static int region_add(struct rondo_exec *exec, struct rondo_cuda_direct *d, cons
                    exec->config.rank, RONDO_DIRECT_REGIONS - 1, (const void *)ptr);
         return OWN;
     }
-    if (rondo_gpu_mem_open(&d->own[k].mem, exec->config.device, &name) !=
-        RONDO_SUCCESS) { /* takes a reference; fails if the memory was just freed */
+    rondo_gpu_relax(&before);
+    status = rondo_gpu_mem_open(&d->own[k].mem, exec->config.device, &name); /* takes a reference */
+    rondo_gpu_unrelax(before);
+    if (status != RONDO_SUCCESS) { /* the memory was just freed */
         memset(&d->own[k].mem, 0, sizeof(d->own[k].mem));
         return OWN;
     }
@@ -366,6 +381,55 @@ static size_t extent(const struct rondo_work *w, int gathers)
     return w->counts != NULL ? end : w->block * (size_t)w->seat.nranks;
 }
 
+/* In reduce_scatterv, displacements may differ: each rank knows only its own, with which it stages. */
+static void find_regions(struct rondo_exec *exec, struct rondo_cuda_direct *d, struct rondo_work *w)
+{
+    if (w->coll == RONDO_COLL_REDUCE_SCATTER && w->counts != NULL) {
+        return;
+    }
+    w->in_region = region_of(exec, d, 0, w->in,
+                             extent(w, w->coll == RONDO_COLL_REDUCE_SCATTER) * w->elem_bytes);
+    w->out_region = region_of(exec, d, 1, w->out,
+                              extent(w, w->coll == RONDO_COLL_ALL_GATHER) * w->elem_bytes);
+}
+
+/* Can peers access what they need of this rank's buffers? A graph finds out when it runs. Where one launch
+ * may be in progress, the host would wait between the two works until the peers have come to the first. */
+static int may_open(const struct rondo_exec *exec, const struct rondo_cuda_direct *d,
+                    const struct rondo_run *run)
+{
+    const struct rondo_work *w = &run->work;
+    const uint32_t needs = rondo_twoshot_needs(run->schedule->flow[0].step(&w->seat, 1).act, 0);
+    int graph = exec->capturing != NULL, may = exec->flights > 1;
+    if (needs & 1) {
+        may &= w->in_region != OWN && (graph || d->own[w->in_region].opened);
+    }
+    if (needs & 2) {
+        may &= w->out_region != OWN && (graph || d->own[w->out_region].opened);
+    }
+    return may;
+}
+
+/* Calls of two works: does this rank launch both, or the second one alone? Their channels' runs lie in a row.
+ * @return the run after the call's. */
+static int settle_pair(struct rondo_exec *exec, struct rondo_cuda_direct *d, int first)
+{
+    struct rondo_run *runs = exec->runs;
+    int second = first, end, may = 1;
+    for (; second < exec->nruns && runs[second].asks; second++) {
+        find_regions(exec, d, &runs[second].work);
+        may &= may_open(exec, d, &runs[second]);
+    }
+    for (int i = first; i < second; i++) {
+        runs[i].work.pair = RONDO_PAIR_ASKS;
+        runs[i].verdict = may ? RONDO_UNDECIDED : RONDO_NOT_DIRECT;
+    }
+    for (end = second; end < exec->nruns && runs[end].fallback_of == &runs[first]; end++) {
+        runs[end].work.pair = may ? RONDO_PAIR_FOLLOWS : RONDO_PAIR_DECLINES;
+    }
+    return end;
+}
+
 rondo_status rondo_cuda_direct_prepare(struct rondo_exec *exec)
 {
     struct rondo_cuda_direct *d = exec->direct;
@@ -373,19 +437,17 @@ rondo_status rondo_cuda_direct_prepare(struct rondo_exec *exec)
         return RONDO_SUCCESS;
     }
     RONDO_TRY(look(exec, d));
-    for (int i = 0; i < exec->nitems; i++) {
-        struct rondo_work *w = &exec->runs[exec->item[i].index].work;
-        if (exec->runs[exec->item[i].index].copies) { /* no kernel runs it */
+    for (int i = 0; i < exec->nruns;) {
+        i = exec->runs[i].asks ? settle_pair(exec, d, i) : i + 1;
+    }
+    for (int i = 0; i < exec->nruns; i++) {
+        struct rondo_run *run = &exec->runs[i];
+        if (run->copies || rondo_run_stays_out(run)) { /* no kernel runs it */
             continue;
         }
-        d->works += (uint64_t)rondo_work_is_direct(w);
-        /* In reduce_scatterv, displacements may differ: each rank knows only its own, with which it stages. */
-        if (rondo_algo_medium(w->algo) == RONDO_MEDIUM_DIRECT &&
-            !(w->coll == RONDO_COLL_REDUCE_SCATTER && w->counts != NULL)) {
-            w->in_region = region_of(exec, d, 0, w->in,
-                                     extent(w, w->coll == RONDO_COLL_REDUCE_SCATTER) * w->elem_bytes);
-            w->out_region = region_of(exec, d, 1, w->out,
-                                      extent(w, w->coll == RONDO_COLL_ALL_GATHER) * w->elem_bytes);
+        d->works += (uint64_t)rondo_work_is_direct(&run->work);
+        if (rondo_algo_medium(run->work.algo) == RONDO_MEDIUM_DIRECT && !run->asks) {
+            find_regions(exec, d, &run->work);
         }
     }
     return RONDO_SUCCESS;
@@ -401,13 +463,22 @@ static size_t stages_bytes(const struct rondo_exec *exec, const struct rondo_cud
 {
     return 2 * d->config.stage_bytes * (size_t)exec->config.nchannels;
 }
+static size_t slots_bytes(const struct rondo_exec *exec, const struct rondo_cuda_direct *d)
+{
+    size_t n = (size_t)d->config.nlocal;
+    return 2 * n * rondo_oneshot_slot_bytes(d->config.stage_bytes, n) * (size_t)exec->config.nchannels;
+}
+static size_t peers_bytes(const struct rondo_exec *exec, const struct rondo_cuda_direct *d)
+{
+    return cells_bytes(exec, d) + stages_bytes(exec, d) + slots_bytes(exec, d);
+}
 
 static rondo_status make_memory(struct rondo_exec *exec, struct rondo_cuda_direct *d)
 {
-    size_t bytes = cells_bytes(exec, d) + stages_bytes(exec, d) + sizeof(struct rondo_gpu_direct);
+    size_t bytes = peers_bytes(exec, d) + sizeof(struct rondo_gpu_direct);
     char where[80];
     RONDO_TRY(rondo_gpu_mem_create(&d->memory, exec->config.device, bytes, 1));
-    d->there = (CUdeviceptr)(uintptr_t)d->memory.base + cells_bytes(exec, d) + stages_bytes(exec, d);
+    d->there = (CUdeviceptr)(uintptr_t)d->memory.base + peers_bytes(exec, d);
     rondo_exec_cuda_where(exec, where);
     RONDO_CUDA_TRY(
         exec->cuda->MemsetD8Async((CUdeviceptr)(uintptr_t)d->memory.base, 0, d->memory.bytes, exec->uploads),
@@ -488,11 +559,14 @@ static rondo_status switch_on(struct rondo_exec *exec, struct rondo_cuda_direct 
 {
     struct rondo_gpu_reach reach = { .nranks = (uint32_t)d->config.nlocal,
                                      .index = (uint32_t)d->config.index,
-                                     .stage_bytes = d->config.stage_bytes };
+                                     .stage_bytes = d->config.stage_bytes,
+                                     .slot_bytes = rondo_oneshot_slot_bytes(d->config.stage_bytes,
+                                                                            (size_t)d->config.nlocal) };
     for (int i = 0; i < d->config.nlocal; i++) {
         uint8_t *base = i == d->config.index ? d->memory.base : map_of(d, i, OWN)->mem.base;
         reach.cell[i] = (struct rondo_gpu_cell *)(void *)base;
         reach.stage[i] = base + cells_bytes(exec, d);
+        reach.slots[i] = reach.stage[i] + stages_bytes(exec, d);
     }
     RONDO_TRY(rondo_exec_cuda_upload(exec, d->there + offsetof(struct rondo_gpu_direct, reach), &reach,
                                      sizeof(reach)));

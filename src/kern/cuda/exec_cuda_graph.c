@@ -92,6 +92,13 @@ static rondo_status find_capture(struct rondo_exec *exec, cuuint64_t id, CUgraph
     return RONDO_SUCCESS;
 }
 
+int rondo_exec_cuda_captures(const struct rondo_exec *exec, CUstream stream)
+{
+    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+    return exec->cuda->StreamIsCapturing(stream, &capture) == CUDA_SUCCESS &&
+           capture == CU_STREAM_CAPTURE_STATUS_ACTIVE;
+}
+
 rondo_status rondo_exec_cuda_capture(struct rondo_exec *exec, CUstream stream)
 {
     const struct rondo_cuda *cuda = exec->cuda;

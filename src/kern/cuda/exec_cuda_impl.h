@@ -101,8 +101,9 @@ struct rondo_exec {
     CUevent captured;                       /* the same inside a capture */
     /* what collectives read */
     CUdeviceptr wiring, line;
-    const struct rondo_ports *ports; /* host addresses */
-    const struct rondo_ports *ports_there;
+    const struct rondo_ports *ports;                    /* host addresses */
+    struct rondo_conn *conns_there[RONDO_MAX_CHANNELS]; /* of each channel, and a work's `wired` for them */
+    uint32_t wired[RONDO_MAX_CHANNELS];
     const int32_t *rank_at_there[RONDO_MAX_CHANNELS];
     struct rondo_cuda_direct *direct; /* exec_cuda_direct.c; NULL: none */
     struct rondo_cuda_copies *copies; /* exec_cuda_copy.c; NULL: none; atomic */

@@ -10,9 +10,9 @@
 /* The works of one launch: items [at, end) of the plan, and those of each block. */
 struct batch {
     int kernel, n, end;
-    uint32_t nblocks;
-    size_t bytes; /* that do not fit the arguments: works, counts, displacements */
-    int scalars;  /* works whose scalar lies on the device */
+    uint32_t nblocks, threads; /* threads: of a block, as many as any of its works asks for */
+    size_t bytes;              /* that do not fit the arguments: works, counts, displacements */
+    int scalars;               /* works whose scalar lies on the device */
     uint16_t first[RONDO_MAX_CHANNELS + 1];
 };
 
@@ -271,9 +271,18 @@ static size_t array_bytes(const struct rondo_exec *exec, const struct rondo_work
     return w->counts != NULL ? 2 * sizeof(size_t) * (size_t)exec->config.nranks : 0;
 }
 
+/* In whole warps, at least two: trees have two teams. */
+static uint32_t threads_of(const struct rondo_run *run, uint32_t most)
+{
+    const uint32_t asked = run->threads / RONDO_WARP * RONDO_WARP;
+    return asked < 2 * RONDO_WARP || asked > most ? most : asked;
+}
+
 static void add_item(const struct rondo_exec *exec, struct batch *b, int i, uint32_t block)
 {
     const struct rondo_work *w = &run_at(exec, i)->work;
+    const uint32_t threads = threads_of(run_at(exec, i), exec->config.kernels->threads[b->kernel]);
+    b->threads = threads > b->threads ? threads : b->threads;
     b->bytes += sizeof(*w) + array_bytes(exec, w);
     b->scalars += w->premul == RONDO_PREMUL_DEVICE;
     b->first[block + 1]++;
@@ -389,7 +398,9 @@ static void translate(struct rondo_exec *exec, const struct rondo_run *run, stru
     w->mailbox = NULL;
     w->direct = NULL;
     if (!is_message(w) && w->ports != NULL) {
-        w->ports = exec->ports_there + (w->ports - exec->ports);
+        const size_t channel = (size_t)(w->ports - exec->ports);
+        w->conns = exec->conns_there[channel];
+        w->wired = exec->wired[channel];
         w->block_rank = w->block_rank != NULL ? exec->rank_at_there[run->lane] : NULL;
     }
     if (w->counts != NULL) {
@@ -468,17 +479,21 @@ static CUresult launch_kernel(const struct rondo_exec *exec, const struct batch 
                               struct rondo_launch *launch)
 {
     const struct rondo_cuda_kernels *kernels = exec->config.kernels;
-    void *arguments[] = { launch };
+    /* as long as they are: a call of one work has a tenth of the most */
+    size_t bytes = offsetof(struct rondo_launch, inline_works) +
+                   (launch->works == NULL ? (size_t)b->n * sizeof(struct rondo_work) : 0);
+    void *arguments[] = { CU_LAUNCH_PARAM_BUFFER_POINTER, launch, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes,
+                          CU_LAUNCH_PARAM_END };
     CUlaunchConfig config = { .gridDimX = b->nblocks,
                               .gridDimY = 1,
                               .gridDimZ = 1,
-                              .blockDimX = kernels->threads[b->kernel],
+                              .blockDimX = b->threads,
                               .blockDimY = 1,
                               .blockDimZ = 1,
                               .hStream = exec->stream,
                               .attrs = (CUlaunchAttribute *)(uintptr_t)kernels->attribute,
                               .numAttrs = kernels->nattributes };
-    return exec->cuda->LaunchKernelEx(&config, kernels->function[b->kernel], arguments, NULL);
+    return exec->cuda->LaunchKernelEx(&config, kernels->function[b->kernel], NULL, arguments);
 }
 
 /* Was the stream taken for the last launch's, but is another device's? */
@@ -511,8 +526,7 @@ static rondo_status launch_batch(struct rondo_exec *exec, const struct batch *b,
     if (result != CUDA_SUCCESS) {
         rondo_kernel_name(name, &run_at(exec, exec->at)->work);
         return rondo_cuda_fail(result, "%s: cuLaunchKernelEx of %s, %u blocks of %u threads",
-                               rondo_exec_cuda_where(exec, where), name, b->nblocks,
-                               exec->config.kernels->threads[b->kernel]);
+                               rondo_exec_cuda_where(exec, where), name, b->nblocks, b->threads);
     }
     exec->at = b->end;
     return RONDO_SUCCESS;
@@ -602,25 +616,12 @@ rondo_status rondo_exec_cuda_step(struct rondo_exec *exec, int *moved)
     return status;
 }
 
-/* What a capture forbids to the thread: mapping and unmapping memory, and asking streams. */
-static rondo_status prepare(struct rondo_exec *exec)
-{
-    CUstreamCaptureMode before;
-    rondo_status status;
-    if (exec->direct == NULL) {
-        return RONDO_SUCCESS;
-    }
-    rondo_gpu_relax(&before);
-    status = rondo_cuda_direct_prepare(exec);
-    rondo_gpu_unrelax(before);
-    return status;
-}
-
 static rondo_status begin_entered(struct rondo_exec *exec, CUstream stream)
 {
     RONDO_TRY(choose_stream(exec, stream));
     RONDO_TRY(rondo_exec_cuda_capture(exec, exec->stream));
-    RONDO_TRY(prepare(exec));
+    RONDO_TRY(rondo_cuda_direct_prepare(exec));
+    RONDO_TRY(list_items(exec));
     if (RONDO_UNLIKELY(exec->capture != NULL)) {
         pthread_mutex_lock(&exec->lock);
         rondo_cuda_capture_reap(exec, 0);
@@ -629,19 +630,18 @@ static rondo_status begin_entered(struct rondo_exec *exec, CUstream stream)
     return RONDO_SUCCESS;
 }
 
-static rondo_status take(struct rondo_exec *exec, struct rondo_run *runs, int n)
+static void take(struct rondo_exec *exec, struct rondo_run *runs, int n)
 {
     exec->runs = runs;
     exec->nruns = n;
-    exec->at = 0;
-    return list_items(exec);
+    exec->at = exec->nitems = 0;
 }
 
 rondo_status rondo_exec_cuda_begin(struct rondo_exec *exec, CUstream stream, struct rondo_run *runs, int n)
 {
     rondo_status status;
     int pushed;
-    RONDO_TRY(take(exec, runs, n));
+    take(exec, runs, n);
     RONDO_TRY(rondo_exec_cuda_enter_lightly(exec, &pushed));
     status = begin_entered(exec, stream);
     rondo_exec_cuda_leave_lightly(pushed);
@@ -652,7 +652,7 @@ rondo_status rondo_exec_cuda_start(struct rondo_exec *exec, CUstream stream, str
 {
     rondo_status status;
     int pushed, moved = 1;
-    RONDO_TRY(take(exec, runs, n));
+    take(exec, runs, n);
     RONDO_TRY(rondo_exec_cuda_enter_lightly(exec, &pushed));
     status = begin_entered(exec, stream);
     if (status == RONDO_SUCCESS && exec->nitems > 0) {

@@ -4,7 +4,7 @@
  *
  * A grid has one block per channel; a block of sends and receives has up to RONDO_LAUNCH_P2P of them, on
  * separate warps. Block b runs works first[b] .. first[b + 1] - 1 one after the other. All pointers of a work
- * and of what it refers to (ports, connections, counts, block_rank) are addresses that the device can read.
+ * and of what it refers to (connections, counts, block_rank) are addresses that the device can read.
  * Connections are in device memory, one array per communicator. Their `step`, `seen` and `call_set` belong to
  * the kernels; the host writes a connection once, when it is connected.
  *
@@ -46,7 +46,8 @@ struct rondo_gpu_words {
     uint32_t fault_work;   /* index of the work in its launch */
     uint64_t fault_serial; /* of that launch */
     struct {
-        uint64_t begun, ended; /* serials of the last launch that this block began and ended */
+        uint64_t waited; /* serial of the last launch in which this block waited for long */
+        uint64_t ended;  /* serial of the last launch that it ended */
         /* while threads wait for long: the rank that the first one waits for (-1: none), and why */
         int32_t peer;
         uint16_t port;  /* enum rondo_port */
@@ -84,13 +85,18 @@ struct rondo_gpu_reach {
     uint64_t stage_bytes;
     struct rondo_gpu_cell *cell[RONDO_DIRECT_RANKS]; /* of each rank: [channel * nranks + writer] */
     uint8_t *stage[RONDO_DIRECT_RANKS];              /* [(2 * channel + which) * stage_bytes] */
+    /* of one-shot: a channel has two for each writer, used in turn: a line with the call word, then LL */
+    uint64_t slot_bytes;
+    uint8_t *slots[RONDO_DIRECT_RANKS]; /* [((2 * channel + which) * nranks + writer) * slot_bytes] */
 };
 
 /* In device memory, one per rank and communicator. */
 struct rondo_gpu_direct {
     struct rondo_gpu_reach reach;
     struct {
-        uint64_t met, staged; /* used by kernels: meetings, and staging buffers filled */
+        /* used by kernels: meetings, staging buffers filled, slots of one-shot filled in each peer */
+        uint64_t met, staged, shots;
+        uint64_t open; /* the last work that asked has moved its data (enum rondo_pair) */
     } channel[RONDO_MAX_CHANNELS];
     struct rondo_gpu_region region[RONDO_DIRECT_REGIONS];
 };
@@ -107,6 +113,22 @@ struct rondo_launch {
 };
 #ifndef __cplusplus
 _Static_assert(sizeof(struct rondo_launch) <= 4096, "kernel arguments of 4 KiB");
+_Static_assert(2 * RONDO_NUM_PORTS <= 32, "the bits of a work's `wired`");
+
+/* Copy the connections of `ports` to conns[], as a work's `conns` has them. @return its `wired`. */
+static inline uint32_t rondo_launch_conns(const struct rondo_ports *ports, struct rondo_conn *conns)
+{
+    uint32_t wired = 0;
+    for (uint32_t i = 0; i < 2 * RONDO_NUM_PORTS; i++) {
+        const struct rondo_conn *conn = i < RONDO_NUM_PORTS ? ports->recv[i]
+                                                            : ports->send[i - RONDO_NUM_PORTS];
+        if (conn != NULL) {
+            *conns++ = *conn;
+            wired |= 1u << i;
+        }
+    }
+    return wired;
+}
 #endif
 
 #endif

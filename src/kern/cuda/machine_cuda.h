@@ -62,6 +62,9 @@ RONDO_FN void rondo_store_relaxed32(uint32_t *p, uint32_t v)
     asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
 }
 
+RONDO_FN uint32_t rondo_load_shared32(const uint32_t *p) { return *(const volatile uint32_t *)p; }
+RONDO_FN void rondo_store_shared32(uint32_t *p, uint32_t v) { *(volatile uint32_t *)p = v; }
+
 RONDO_FN void rondo_load_pair(const rondo_word *p, uint64_t *lo, uint64_t *hi)
 {
     asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];" : "=l"(*lo), "=l"(*hi) : "l"(p) : "memory");
@@ -84,6 +87,11 @@ RONDO_FN struct rondo_data16 rondo_load_data16(const void *p)
     struct rondo_data16 v;
     asm volatile("ld.global.v2.u64 {%0, %1}, [%2];" : "=l"(v.lo), "=l"(v.hi) : "l"(p));
     return v;
+}
+RONDO_FN struct rondo_data16 rondo_load_part16(const void *p, uint32_t first, uint32_t end)
+{
+    (void)first, (void)end;
+    return rondo_load_data16(p);
 }
 RONDO_FN void rondo_store_data16(void *p, struct rondo_data16 v)
 {

@@ -108,16 +108,17 @@ RONDO_FN void rondo_prim_team(struct rondo_prim *p, uint32_t tid, uint32_t nthre
 
 /* ---- waiting ---- */
 
-/* Show the host what a block waits for. The host measures how long the same wait lasts. Of several waits in a
- * block, the first one is shown until it ends. Two that begin at once may mix their words; the next write
- * repairs that. */
-RONDO_FN void rondo_words_wait_begin(struct rondo_gpu_words *words, int32_t peer, uint32_t port,
-                                     enum rondo_prim_waits waits, uint64_t step)
+/* Show the host what a block waits for, and in which launch. The host measures how long the same wait lasts.
+ * Of several waits in a block, the first one is shown until it ends. Two that begin at once may mix their
+ * words; the next write repairs that. */
+RONDO_FN void rondo_words_wait_begin(struct rondo_gpu_words *words, uint64_t serial, int32_t peer,
+                                     uint32_t port, enum rondo_prim_waits waits, uint64_t step)
 {
     rondo_word *step_word = (rondo_word *)&words->block[rondo_block_index()].step;
     const uint64_t who = (uint32_t)peer | (uint64_t)port << 32 | (uint64_t)waits << 48,
                    has = rondo_load_relaxed(step_word - 1);
     if (has >> 48 != RONDO_WAITS_NOT && has != who) return;
+    rondo_store_relaxed((rondo_word *)&words->block[rondo_block_index()].waited, serial);
     rondo_store_relaxed(step_word, step);
     rondo_store_relaxed(step_word - 1, who);
 }
@@ -132,16 +133,26 @@ RONDO_FN void rondo_words_wait_end(struct rondo_gpu_words *words, int32_t peer, 
     rondo_store_relaxed(step_word - 1, (uint32_t)-1 | (uint64_t)RONDO_WAITS_NOT << 48);
 }
 
+/* Several threads may leave at once, others look meanwhile. */
+RONDO_FN void rondo_prim_leave(const struct rondo_prim *p)
+{
+    rondo_store_shared32(&p->shared->leave, p->slice);
+}
+RONDO_FN int rondo_prim_leaves(const struct rondo_prim *p)
+{
+    return rondo_load_shared32(&p->shared->leave) == p->slice;
+}
+
 /* Call in a spinning wait for step `step` of connection c. @return 0: the team leaves. */
 RONDO_FN int rondo_prim_breath(const struct rondo_prim *p, uint32_t *spins, const struct rondo_prim_conn *c,
                                uint32_t port, enum rondo_prim_waits waits, uint64_t step)
 {
     if (!rondo_breath(p->words, spins)) {
-        p->shared->leave = p->slice;
+        rondo_prim_leave(p);
         return 0;
     }
     if (RONDO_UNLIKELY(*spins % RONDO_LONG_WAIT == 0))
-        rondo_words_wait_begin(p->words, c->conn.peer, port, waits, step);
+        rondo_words_wait_begin(p->words, p->serial, c->conn.peer, port, waits, step);
     return 1;
 }
 RONDO_FN void rondo_prim_waited(const struct rondo_prim *p, uint32_t spins, const struct rondo_prim_conn *c,
@@ -186,7 +197,7 @@ RONDO_FN void rondo_words_mismatch(struct rondo_gpu_words *words, uint64_t seria
 }
 RONDO_FN void rondo_prim_mismatch(const struct rondo_prim *p, const struct rondo_prim_conn *c, uint32_t got)
 {
-    p->shared->leave = p->slice;
+    rondo_prim_leave(p);
     rondo_words_mismatch(p->words, p->serial, p->work_index, c->conn.peer, got);
 }
 
@@ -294,7 +305,9 @@ RONDO_FN void rondo_prim_post(const struct rondo_prim *p, const struct rondo_sli
     c->posted++;
     if (is_to && proto != RONDO_PROTO_SIMPLE && !c->conn.proxied && !begins_message)
         return; /* the flags tell */
-    rondo_fence();
+    /* A slot that is given back needs no fence: what was loaded from it has been used before the barrier, so
+     * the loads have ended. */
+    if (is_to) rondo_fence();
     rondo_store_relaxed(is_to ? (rondo_word *)&c->conn.tail->tail : (rondo_word *)&c->conn.head->head,
                         c->posted);
 }
@@ -411,7 +424,7 @@ RONDO_FN struct rondo_slice *rondo_prim_slice(const struct rondo_prim *p)
 
 /** Pass rondo_prim_slice(), which one thread of the team's first warp has filled. All threads of the team
  * call it with the same arguments; dtype, reduce (RONDO_MOVES_ONLY: one source) and proto are constants.
- * @return 1: go on; 0: there was no slice, or the team leaves (p->shared->leave == p->slice). */
+ * @return 1: go on; 0: there was no slice, or the team leaves (rondo_prim_leaves()). */
 RONDO_FN int rondo_prim_pass(struct rondo_prim *p, rondo_dtype dtype, enum rondo_reduce reduce,
                              enum rondo_proto proto)
 {
@@ -426,13 +439,13 @@ RONDO_FN int rondo_prim_pass(struct rondo_prim *p, rondo_dtype dtype, enum rondo
     if (works) {
         int leaves;
         rondo_team_sync(&p->workers);
-        leaves = p->shared->leave == p->slice;
+        leaves = rondo_prim_leaves(p);
         /* Another warp may be leaving already, and some lanes see it: those of a warp go together. */
         if (proto == RONDO_PROTO_LL128) leaves = rondo_warp_any(leaves);
         if (!leaves && s->bytes != 0) rondo_prim_move(p, s, dtype, reduce, proto);
     }
     rondo_team_sync(&p->team);
-    if (p->shared->leave == p->slice || s->bytes == 0) return 0;
+    if (rondo_prim_leaves(p) || s->bytes == 0) return 0;
     if (p->team.tid - poster < RONDO_WARP) rondo_prim_post(p, s, proto);
     p->slice++;
     return 1;

@@ -137,14 +137,21 @@ RONDO_FN void rondo_words_finish(uint64_t *w, int n, const struct rondo_mix *mix
 
 /* ---- Simple ---- */
 
-/* Vectors v, v + stride, .. below `end` of a source: n of them. */
-RONDO_FN void rondo_load_vectors(uint64_t *w, int n, const uint8_t *from, size_t v, size_t stride, size_t end)
+/* Vectors v, v + stride, .. below `end` of a source: n of them. `off` is that of a row (struct rondo_rows):
+ * the other part of the vectors at its ends belongs to other rows, whose warps may overwrite it meanwhile. */
+RONDO_FN void rondo_load_vectors(uint64_t *w, int n, const uint8_t *from, size_t v, size_t stride, size_t end,
+                                 uint32_t off)
 {
     RONDO_UNROLLED for (int i = 0; i < n; i++)
     {
+        const size_t at = v + (size_t)i * stride;
         struct rondo_data16 d;
         d.lo = d.hi = 0;
-        if (v + (size_t)i * stride < end) d = rondo_load_data16(from + 16 * (v + (size_t)i * stride));
+        if (at < end) {
+            const uint32_t first = rondo_lane() == 0 ? off : 0,
+                           last = rondo_lane() == RONDO_WARP - 1 || at + 1 == end ? off : 0;
+            d = rondo_load_part16(from + 16 * at, first, last != 0 ? last : 16);
+        }
         w[2 * i] = d.lo;
         w[2 * i + 1] = d.hi;
     }
@@ -165,12 +172,12 @@ RONDO_FN void rondo_move_vectors(const uint8_t *const *src, uint8_t *const *dst,
                                  enum rondo_reduce reduce)
 {
     uint64_t w[2 * RONDO_VECTORS], x[2 * RONDO_VECTORS];
-    rondo_load_vectors(w, RONDO_VECTORS, src[0], v, stride, end);
+    rondo_load_vectors(w, RONDO_VECTORS, src[0], v, stride, end, 0);
     rondo_words_premul(w, 2 * RONDO_VECTORS, mix, 0, dtype, reduce);
     if ((int)reduce != RONDO_MOVES_ONLY) {
         RONDO_ROLLED for (uint32_t i = 1; i < mix->nsrc; i++)
         {
-            rondo_load_vectors(x, RONDO_VECTORS, src[i], v, stride, end);
+            rondo_load_vectors(x, RONDO_VECTORS, src[i], v, stride, end, 0);
             rondo_words_premul(x, 2 * RONDO_VECTORS, mix, i, dtype, reduce);
             rondo_words_reduce(w, x, 2 * RONDO_VECTORS, dtype, reduce);
         }
@@ -220,7 +227,7 @@ RONDO_FN void rondo_load_rows(uint64_t *w, const uint8_t *from, const struct ron
 {
     const uint32_t off = (uint32_t)(uintptr_t)from & 15, lane = rondo_lane();
     const size_t end = off != 0 ? rows->end + 1 : lane == RONDO_WARP - 1 ? 0 : rows->end;
-    rondo_load_vectors(w, RONDO_ROW_VECTORS, from - off, rows->v, rows->stride, end);
+    rondo_load_vectors(w, RONDO_ROW_VECTORS, from - off, rows->v, rows->stride, end, off);
     if (off == 0) return;
     RONDO_ROLLED for (int i = 0; i < RONDO_ROW_VECTORS; i++)
     {

@@ -1,7 +1,7 @@
 /*
- * A bootstrap carries the records that ranks exchange while a communicator is created. Three implementations
- * of one vtable: MPI (mpi/bootstrap_mpi.c, built once per MPI), threads of one process
- * (bootstrap_threads.c), and a parent's control plane (bootstrap_control.c).
+ * A bootstrap carries the records that ranks exchange while a communicator is created. Four implementations
+ * of one vtable: MPI (mpi/bootstrap_mpi.c, built once per MPI), TCP (bootstrap_meeting.c), threads of one
+ * process (bootstrap_threads.c), and a parent's control plane (bootstrap_control.c).
  *
  * The caller starts a round, then tests it until it is done: no call blocks. One round is under way at a
  * time, and rounds come in the same order on all ranks. The caller watches the deadline: when it passes,

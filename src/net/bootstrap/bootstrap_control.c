@@ -241,7 +241,8 @@ static rondo_status control_look(struct rondo_bootstrap *b, int late)
             return lost(self, i);
         }
     }
-    return status == RONDO_TIMEOUT ? RONDO_SUCCESS : status; /* this rank's deadline comes soon, too */
+    /* Another rank's deadline has passed: this one's comes soon, too. */
+    return status == RONDO_TIMEOUT && self->rounds.heard == NULL ? RONDO_SUCCESS : status;
 }
 
 static rondo_status control_missing(struct rondo_bootstrap *b, int *ranks, int max, int *n)
@@ -262,7 +263,7 @@ static void control_close(struct rondo_bootstrap *b, int ok)
     rondo_round_text text;
     if (!ok) {
         rondo_round_text_fill(text, b->rank);
-        rondo_rounds_give_up(&self->rounds, text);
+        rondo_rounds_give_up(&self->rounds, b->ended, text);
         if (self->node.serial != 0) {
             rondo_control_split_end(self->parent, self->node.serial);
         }

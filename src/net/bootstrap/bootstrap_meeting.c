@@ -25,8 +25,8 @@ enum {
     PARKED = 256 << 10, /* bytes that have come from the ranks, and that no round has taken yet */
     LIMIT = 4 << 10     /* of a message, but for the table */
 };
-/* FLUSH_NS: how long the end of a creation waits for a peer to take what was sent to it. After a failure less:
- * the peer may be what failed. */
+/* FLUSH_NS: how long the end of a creation waits for a peer to take what was sent to it. After a failure
+ * less: the peer may be what failed. */
 static const int64_t FLUSH_NS = 10000 * INT64_C(1000000), FLUSH_FAILED_NS = 1000 * INT64_C(1000000),
                      ASK_NS = 2000 * INT64_C(1000000);
 
@@ -47,6 +47,7 @@ struct meeting_bootstrap {
     struct rondo_bootstrap *inner; /* of the hub, once it is known that all ranks are in this process */
     enum { MEETS_NOT, MEETS, HAS_MET } phase;
     int registered, is_local; /* local: the creator is this process */
+    int asks;                 /* root is a connection for a question only */
     int listener;
     uint8_t addr[RONDO_ADDR_BYTES];
     uint8_t *table; /* of all ranks' addresses */
@@ -304,6 +305,12 @@ static rondo_status root_lost(struct meeting_bootstrap *self)
     int error = self->root->error;
     rondo_meet_text(text, self->id.addr);
     root_close(self);
+    if (self->registered && !self->asks) {
+        return rondo_fail(RONDO_REMOTE_ERROR,
+                          "rank %d on %s: the process that made the unique id (pid %d on %s, %s) has exited "
+                          "before all ranks had come; it must live until they have",
+                          self->base.rank, rondo_log_host(), self->id.pid, self->id.host, text);
+    }
     errno = error;
     return error == EACCES || error == 0
                ? rondo_fail(RONDO_INVALID_USAGE,
@@ -342,7 +349,8 @@ static void take_missing(struct meeting_bootstrap *self, const void *data, size_
     }
 }
 
-/* Wait for the creator's answer. @return RONDO_IN_PROGRESS, or RONDO_SUCCESS: it has come */
+/* Read what the creator says. The connection of a rank that has registered stays open, as long as both live,
+ * until all ranks have come. @return RONDO_IN_PROGRESS, or RONDO_SUCCESS: something has come */
 static rondo_status root_answer(struct meeting_bootstrap *self)
 {
     struct rondo_meet_head head;
@@ -356,8 +364,12 @@ static rondo_status root_answer(struct meeting_bootstrap *self)
         take_refusal(self, data, head.bytes);
     } else if (head.kind == RONDO_MEET_MISSING) {
         take_missing(self, data, head.bytes);
+    } else if (head.kind == RONDO_MEET_ACCEPTED) {
+        self->registered = 1;
     }
-    root_close(self);
+    if (self->asks || head.kind == RONDO_MEET_REFUSED || head.kind == RONDO_MEET_BYE) {
+        root_close(self);
+    }
     return self->refused == RONDO_SUCCESS ? RONDO_SUCCESS : rondo_fail(self->refused, "%s", self->refusal);
 }
 
@@ -402,15 +414,17 @@ static rondo_status test_meeting(struct meeting_bootstrap *self)
         if (hub != NULL) {
             RONDO_TRY(enter_hub(self, hub));
         }
-    } else if (self->root != NULL) {
-        RONDO_TRY(root_answer(self));
-        self->registered = 1;
     }
     if (self->inner == NULL) {
         RONDO_TRY(move_all(self));
+        if (self->table == NULL && self->root != NULL) {
+            rondo_status status = root_answer(self);
+            return status == RONDO_SUCCESS ? RONDO_IN_PROGRESS : status;
+        }
         if (self->table == NULL) {
             return RONDO_IN_PROGRESS;
         }
+        root_close(self);
     }
     self->phase = HAS_MET;
     self->base.met = 1;
@@ -583,8 +597,11 @@ static rondo_status missing_of_root(struct meeting_bootstrap *self, int *ranks, 
     }
     if (self->asked_ns == 0) {
         self->asked_ns = rondo_now_ns();
-        root_close(self);
-        RONDO_TRY(root_open(self));
+        self->asks = self->root == NULL || !self->registered;
+        if (self->asks) {
+            root_close(self);
+            RONDO_TRY(root_open(self));
+        }
         RONDO_TRY(rondo_meet_send(self->root, RONDO_MEET_WHO, NULL, 0, NULL, 0));
     }
     if (self->root != NULL) {
@@ -663,12 +680,14 @@ static void give_up_meeting(struct meeting_bootstrap *self, const rondo_round_te
     }
     if (self->is_local) {
         rondo_meeting_fail(&self->id, text);
-    } else {
+        return;
+    }
+    if (self->asks) {
         root_close(self);
-        if (root_open(self) == RONDO_SUCCESS) {
-            (void)rondo_meet_send(self->root, RONDO_MEET_FAILED, text, sizeof(rondo_round_text), NULL, 0);
-            flush(self, self->root, FLUSH_FAILED_NS);
-        }
+    }
+    if (self->root != NULL || root_open(self) == RONDO_SUCCESS) {
+        (void)rondo_meet_send(self->root, RONDO_MEET_FAILED, text, sizeof(rondo_round_text), NULL, 0);
+        flush(self, self->root, FLUSH_FAILED_NS);
     }
 }
 
@@ -693,7 +712,7 @@ static void meeting_close(struct rondo_bootstrap *b, int ok)
     if (!ok && self->phase == MEETS && self->inner == NULL) {
         give_up_meeting(self, text);
     } else if (!ok && self->phase == HAS_MET && self->inner == NULL) {
-        rondo_rounds_give_up(&self->rounds, text);
+        rondo_rounds_give_up(&self->rounds, b->ended, text);
     }
     say_goodbye(self, ok);
     root_close(self);
@@ -726,32 +745,76 @@ static const struct rondo_bootstrap_ops meeting_ops = {
     .close = meeting_close,
 };
 
+/* @return a bootstrap without an id or a listener. */
+static rondo_status make(int rank, int nranks, struct meeting_bootstrap **made)
+{
+    struct meeting_bootstrap *self;
+    rondo_status status;
+    RONDO_TRY(RONDO_NEW(self, "a bootstrap"));
+    RONDO_TRY_GOTO(RONDO_NEW_ARRAY(self->state, nranks, "the states of ranks"), fail);
+    RONDO_TRY_GOTO(rondo_rounds_init(&self->rounds, rank, nranks, &rounds_ops, self), fail);
+    self->base.ops = &meeting_ops;
+    self->base.rank = rank;
+    self->base.nranks = nranks;
+    self->base.root_world_rank = -1;
+    self->base.secret = self->id.secret;
+    self->listener = -1;
+    self->parts.end = &self->parts.first;
+    self->notes.end = &self->notes.first;
+    *made = self;
+    return RONDO_SUCCESS;
+fail:
+    rondo_free(self->state);
+    rondo_free(self);
+    return status;
+}
+
 rondo_status rondo_bootstrap_meeting(const struct rondo_meeting_id *id, int rank, int nranks,
                                      struct rondo_bootstrap **b)
 {
     struct meeting_bootstrap *made;
-    rondo_status status;
     RONDO_TRY(rondo_meeting_check(id));
     if (nranks < 1 || rank < 0 || rank >= nranks) {
         return rondo_fail(RONDO_INVALID_ARGUMENT, "rank %d of %d ranks: ranks are 0 to nranks - 1", rank,
                           nranks);
     }
-    RONDO_TRY(RONDO_NEW(made, "a bootstrap"));
-    RONDO_TRY_GOTO(RONDO_NEW_ARRAY(made->state, nranks, "the states of ranks"), fail);
-    RONDO_TRY_GOTO(rondo_rounds_init(&made->rounds, rank, nranks, &rounds_ops, made), fail);
-    made->base.ops = &meeting_ops;
-    made->base.rank = rank;
-    made->base.nranks = nranks;
-    made->base.root_world_rank = -1;
+    RONDO_TRY(make(rank, nranks, &made));
     made->id = *id;
-    made->base.secret = made->id.secret;
-    made->listener = -1;
-    made->parts.end = &made->parts.first;
-    made->notes.end = &made->notes.first;
     *b = &made->base;
     return RONDO_SUCCESS;
-fail:
-    rondo_free(made->state);
-    rondo_free(made);
+}
+
+rondo_status rondo_meeting_place_open(struct rondo_meeting_place *place, int *listener)
+{
+    rondo_status status;
+    *listener = -1;
+    *place = (struct rondo_meeting_place){ .status = RONDO_SUCCESS };
+    RONDO_TRY_GOTO(rondo_random(&place->name, sizeof(place->name)), end);
+    RONDO_TRY_GOTO(rondo_random(place->secret, sizeof(place->secret)), end);
+    status = rondo_meet_listen(listener, place->addr);
+end:
+    place->status = status;
     return status;
+}
+
+rondo_status rondo_bootstrap_places(const struct rondo_meeting_place *places, int rank, int nranks,
+                                    int listener, struct rondo_bootstrap **b)
+{
+    struct meeting_bootstrap *made;
+    RONDO_TRY(make(rank, nranks, &made));
+    if (rondo_calloc(&made->table, (size_t)nranks, RONDO_ADDR_BYTES, "the ranks' addresses") !=
+        RONDO_SUCCESS) {
+        meeting_close(&made->base, 0);
+        return RONDO_SYSTEM_ERROR;
+    }
+    for (int r = 0; r < nranks; r++) {
+        memcpy(made->table + (size_t)r * RONDO_ADDR_BYTES, places[r].addr, RONDO_ADDR_BYTES);
+    }
+    made->id.name = places[0].name;
+    memcpy(made->id.secret, places[0].secret, sizeof(made->id.secret));
+    made->listener = listener;
+    made->phase = HAS_MET;
+    made->base.met = 1;
+    *b = &made->base;
+    return RONDO_SUCCESS;
 }

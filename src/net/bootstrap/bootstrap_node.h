@@ -1,8 +1,8 @@
 /*
- * Small rounds of a split within one node. Every rank of the parent has a place for its record in the parent's
- * segment, and all others read it there: one hop, no messages. bootstrap_control.c uses them for allgathers
- * that fit: the pieces of its tree are then read there, and deaths, deadlines and reasons are found as in
- * other rounds.
+ * Small rounds of a split within one node. Every rank of the parent has a place for its record in the
+ * parent's segment, and all others read it there: one hop, no messages. bootstrap_control.c uses them for
+ * allgathers that fit: the pieces of its tree are then read there, and deaths, deadlines and reasons are
+ * found as in other rounds.
  *
  * A place has three banks: one for the colours, which all of the parent's ranks read, and two that the rounds
  * of the child use in turn. A rank that starts round k + 2 has seen all members in round k + 1, so all have

@@ -15,13 +15,16 @@
 #include "base/thread.h"
 #include "base/wait.h"
 #include "net/bootstrap/meeting_conn.h"
+#include "net/bootstrap/siblings.h"
 
 enum {
     ID_MAGIC = 0x7465656d,
     MOST_RANKS = 1 << 24,
     SILENT_MS = 10000, /* a connection that says nothing is dropped */
     TICK_MS = 1000,    /* while there are connections */
-    FULL_MS = 10       /* until the next look for free descriptors */
+    SIBLINGS_MS = 500, /* between looks at the job's processes, while ranks are missing */
+    FULL_MS = 10,      /* until the next look for free descriptors */
+    MOST_KEPT = 256    /* connections that are kept until all ranks have registered */
 };
 
 struct meeting {
@@ -41,7 +44,10 @@ static struct {
     pid_t pid; /* whose listener and thread these are; 0: none */
     pthread_t thread;
     int listener, wake, stop;
-    int complained; /* of too few descriptors; the thread's */
+    int complained, nkept; /* of too few descriptors; connections that are kept: the thread's */
+    unsigned ended, seen;  /* meetings that are complete or have failed; how many of them the thread knows */
+    struct rondo_siblings siblings; /* the thread's, once it runs */
+    int64_t looked_ns;
     uint8_t addr[RONDO_ADDR_BYTES];
     uint64_t serial;
     struct meeting *meetings;
@@ -167,6 +173,7 @@ static rondo_status complete(struct meeting *m)
     struct rondo_meet_conn *conn;
     m->complete = 1;
     m->unpolled = m->local;
+    root.ended++;
     if (m->local == m->nranks) {
         return rondo_hub_create(m->nranks, &m->hub);
     }
@@ -188,6 +195,9 @@ static rondo_status add(struct meeting *m, int rank, int nranks, const uint8_t *
     memcpy(m->addrs + (size_t)rank * RONDO_ADDR_BYTES, addr, RONDO_ADDR_BYTES);
     m->local += is_local;
     if (++m->here < nranks) {
+        if (m->here == 1) {
+            wake_thread(); /* it looks at the job's processes from now on */
+        }
         return RONDO_SUCCESS;
     }
     status = complete(m);
@@ -263,13 +273,23 @@ void rondo_meeting_missing(const struct rondo_meeting_id *id, int *ranks, int ma
     *n = list_missing(id->name, id->serial, ranks, max);
 }
 
+/* With the lock. */
+static void fail(struct meeting *m, const char *text)
+{
+    if (m->failed == NULL) {
+        m->failed = strdup(text[0] != '\0' ? text : "a rank has given up");
+        root.ended++;
+        wake_thread();
+    }
+}
+
 static void fail_call(uint64_t name, uint64_t serial, const char *text)
 {
     struct meeting *m;
     pthread_mutex_lock(&root.lock);
     m = find(name, serial);
-    if (m != NULL && m->failed == NULL) {
-        m->failed = strdup(text[0] != '\0' ? text : "a rank has given up");
+    if (m != NULL) {
+        fail(m, text);
     }
     pthread_mutex_unlock(&root.lock);
 }
@@ -298,6 +318,112 @@ static const uint64_t *judge(void *arg, const struct rondo_auth_hello *hello)
     return m != NULL ? secret : NULL;
 }
 
+static void refuse(struct rondo_meet_conn *conn, int32_t code, const char *why)
+{
+    rondo_round_text text;
+    snprintf(text, sizeof(text), "%s", why);
+    (void)rondo_meet_send(conn, RONDO_MEET_REFUSED, &code, sizeof(code), text, sizeof(text));
+}
+
+/* The rank need not listen to the creator any more. */
+static void let_go(struct rondo_meet_conn *conn)
+{
+    root.nkept -= conn->kept;
+    conn->kept = 0;
+    conn->closes = 1;
+    (void)rondo_meet_send(conn, RONDO_MEET_BYE, NULL, 0, NULL, 0);
+}
+
+/* A rank has registered. Its connection is kept for as long as others are missing: its end is the rank's. */
+static void accepted(struct rondo_meet_conn *conn)
+{
+    (void)rondo_meet_send(conn, RONDO_MEET_ACCEPTED, NULL, 0, NULL, 0);
+    if (root.nkept >= MOST_KEPT) {
+        let_go(conn);
+        return;
+    }
+    conn->kept = 1;
+    root.nkept++;
+}
+
+/* What has become of the meeting of a rank that has registered? */
+static void tell(struct rondo_meet_conn *conn)
+{
+    struct meeting *m;
+    rondo_round_text why = "";
+    int met;
+    pthread_mutex_lock(&root.lock);
+    m = find(conn->hello.comm_hash, conn->hello.client);
+    met = m == NULL || m->complete;
+    if (!met && m->failed != NULL) {
+        snprintf(why, sizeof(why), "%s", m->failed);
+    }
+    pthread_mutex_unlock(&root.lock);
+    if (why[0] != '\0') {
+        refuse(conn, RONDO_REMOTE_ERROR, why);
+    }
+    if (met || why[0] != '\0') {
+        let_go(conn);
+    }
+}
+
+/* The connection of a rank has ended. */
+static void lost(const struct rondo_meet_conn *conn)
+{
+    const struct rondo_auth_hello *hello = &conn->hello;
+    char addr[RONDO_SOCKET_ADDR_TEXT];
+    rondo_round_text text;
+    struct meeting *m;
+    pthread_mutex_lock(&root.lock);
+    m = find(hello->comm_hash, hello->client);
+    if (m != NULL && !m->complete && conn->rank >= 0 && conn->rank < m->nranks) {
+        rondo_meet_text(addr, m->addrs + (size_t)conn->rank * RONDO_ADDR_BYTES);
+        snprintf(text, sizeof(text), "rank %d of %d (%s) has exited before all ranks had come", conn->rank,
+                 m->nranks, addr);
+        fail(m, text);
+    }
+    pthread_mutex_unlock(&root.lock);
+}
+
+/* Are ranks missing, and the ranks the processes of this job? Then one that ends is missed for ever. */
+static int is_of_job(const struct meeting *m)
+{
+    return m->nranks > 0 && m->nranks == root.siblings.ntasks && m->local <= 1 && !m->complete &&
+           m->failed == NULL;
+}
+
+/* Look whether a process of this host has ended before it came. @return whether there is one to wait for */
+static int look_at_siblings(int64_t now)
+{
+    const struct rondo_sibling *ended = NULL;
+    int wanted = 0;
+    pthread_mutex_lock(&root.lock);
+    for (const struct meeting *m = root.meetings; m != NULL; m = m->next) {
+        wanted |= is_of_job(m);
+    }
+    pthread_mutex_unlock(&root.lock);
+    if (wanted && now - root.looked_ns >= SIBLINGS_MS * INT64_C(1000000)) {
+        root.looked_ns = now;
+        ended = rondo_siblings_ended(&root.siblings);
+    }
+    if (ended != NULL) {
+        rondo_round_text text;
+        snprintf(
+            text, sizeof(text),
+            "process %d of the job's %d (pid %d on %s) has exited before all ranks had come; see its own "
+            "output for the cause",
+            ended->task, root.siblings.ntasks, ended->pid, rondo_log_host());
+        pthread_mutex_lock(&root.lock);
+        for (struct meeting *m = root.meetings; m != NULL; m = m->next) {
+            if (is_of_job(m)) {
+                fail(m, text);
+            }
+        }
+        pthread_mutex_unlock(&root.lock);
+    }
+    return wanted;
+}
+
 static void answer(struct rondo_meet_conn *conn, const struct rondo_meet_head *head, const void *data)
 {
     const struct rondo_auth_hello *hello = &conn->hello;
@@ -309,11 +435,9 @@ static void answer(struct rondo_meet_conn *conn, const struct rondo_meet_head *h
         memcpy(&mine, data, sizeof(mine));
         status = register_call(hello->comm_hash, hello->client, mine.rank, mine.nranks, mine.addr, 0);
         if (status == RONDO_SUCCESS) {
-            (void)rondo_meet_send(conn, RONDO_MEET_ACCEPTED, NULL, 0, NULL, 0);
+            accepted(conn);
         } else {
-            int32_t code = status;
-            snprintf(text, sizeof(text), "%s", rondo_error_text());
-            (void)rondo_meet_send(conn, RONDO_MEET_REFUSED, &code, sizeof(code), text, sizeof(text));
+            refuse(conn, status, rondo_error_text());
         }
     } else if (head->kind == RONDO_MEET_WHO) {
         int n = list_missing(hello->comm_hash, hello->client, ranks, RONDO_MEETING_NAMES);
@@ -327,16 +451,25 @@ static void answer(struct rondo_meet_conn *conn, const struct rondo_meet_head *h
     }
 }
 
-/* @return 0: the connection is to be freed */
-static int serve(struct rondo_meet_conn *conn, int64_t now)
+/* news: a meeting has ended. @return 0: the connection is to be freed */
+static int serve(struct rondo_meet_conn *conn, int64_t now, int news)
 {
     struct rondo_meet_head head;
     const void *data;
+    if (conn->kept && !conn->ready && !news) {
+        return 1;
+    }
     rondo_meet_move(conn, 1, judge, NULL);
     while ((data = rondo_meet_next(conn, &head)) != NULL) {
         answer(conn, &head, data);
     }
-    if (now - conn->since_ns > SILENT_MS * INT64_C(1000000)) {
+    if (conn->kept && conn->state == RONDO_MEET_ENDED) {
+        root.nkept--;
+        lost(conn);
+    } else if (conn->kept) {
+        tell(conn);
+        conn->since_ns = now;
+    } else if (now - conn->since_ns > SILENT_MS * INT64_C(1000000)) {
         rondo_meet_end(conn, ETIMEDOUT);
     }
     return conn->state != RONDO_MEET_ENDED;
@@ -357,14 +490,21 @@ static void accept_all(void)
             root.complained = 1;
             rondo_fail_aloud(status);
         }
+        for (conn = root.conns; conn != NULL; conn = conn->next) { /* ranks that come need them more */
+            if (conn->kept) {
+                let_go(conn);
+            }
+        }
         poll(NULL, 0, FULL_MS);
     }
 }
 
-static int take_fresh(void)
+static int take_fresh(int *news)
 {
     int stop;
     pthread_mutex_lock(&root.lock);
+    *news = root.seen != root.ended;
+    root.seen = root.ended;
     while (root.fresh != NULL) {
         struct rondo_meet_conn *conn = root.fresh;
         root.fresh = conn->next;
@@ -376,12 +516,12 @@ static int take_fresh(void)
     return stop;
 }
 
-static void serve_all(void)
+static void serve_all(int news)
 {
     int64_t now = rondo_now_ns();
     for (struct rondo_meet_conn **at = &root.conns; *at != NULL;) {
         struct rondo_meet_conn *conn = *at;
-        if (serve(conn, now)) {
+        if (serve(conn, now, news)) {
             at = &conn->next;
         } else {
             *at = conn->next;
@@ -391,7 +531,7 @@ static void serve_all(void)
 }
 
 /* Wait until a connection or another thread has something. Without memory for the list, look again soon. */
-static void wait_for_work(struct pollfd **polls, int *capacity)
+static void wait_for_work(struct pollfd **polls, int *capacity, int watches)
 {
     int n = 0, grown = 1;
     for (struct rondo_meet_conn *conn = root.conns; conn != NULL; conn = conn->next) {
@@ -407,6 +547,9 @@ static void wait_for_work(struct pollfd **polls, int *capacity)
     }
     if (!grown) {
         poll(NULL, 0, 10);
+        for (struct rondo_meet_conn *conn = root.conns; conn != NULL; conn = conn->next) {
+            conn->ready = 1; /* perhaps */
+        }
         return;
     }
     (*polls)[0] = (struct pollfd){ .fd = root.wake, .events = POLLIN };
@@ -415,7 +558,11 @@ static void wait_for_work(struct pollfd **polls, int *capacity)
     for (struct rondo_meet_conn *conn = root.conns; conn != NULL; conn = conn->next) {
         (*polls)[n++] = (struct pollfd){ .fd = conn->fd, .events = rondo_meet_events(conn) };
     }
-    poll(*polls, (nfds_t)n, n > 2 ? TICK_MS : -1);
+    poll(*polls, (nfds_t)n, watches ? SIBLINGS_MS : n > 2 ? TICK_MS : -1);
+    n = 2;
+    for (struct rondo_meet_conn *conn = root.conns; conn != NULL; conn = conn->next) {
+        conn->ready = (*polls)[n++].revents != 0;
+    }
     if ((*polls)[0].revents & POLLIN) {
         uint64_t count;
         ssize_t got = read(root.wake, &count, sizeof(count));
@@ -426,12 +573,12 @@ static void wait_for_work(struct pollfd **polls, int *capacity)
 static void *thread_main(void *arg)
 {
     struct pollfd *polls = NULL;
-    int capacity = 0;
+    int capacity = 0, news;
     (void)arg;
-    while (!take_fresh()) {
+    while (!take_fresh(&news)) {
         accept_all();
-        serve_all();
-        wait_for_work(&polls, &capacity);
+        serve_all(news);
+        wait_for_work(&polls, &capacity, look_at_siblings(rondo_now_ns()));
     }
     free(polls);
     return NULL;
@@ -455,6 +602,7 @@ static void drop_all(void)
     while (root.meetings != NULL) {
         forget(root.meetings);
     }
+    rondo_siblings_close(&root.siblings);
     if (root.listener >= 0) {
         close(root.listener);
         close(root.wake);
@@ -488,6 +636,7 @@ static rondo_status begin(void)
     RONDO_TRY(rondo_meet_listen(&root.listener, root.addr));
     root.wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     root.stop = 0;
+    rondo_siblings_open(&root.siblings);
     status = root.wake >= 0 ? rondo_thread_start(&root.thread, "rondo-meet", thread_main, NULL)
                             : rondo_fail_quiet(RONDO_SYSTEM_ERROR, "no descriptor for an event (%m)");
     if (status != RONDO_SUCCESS) {
@@ -496,6 +645,7 @@ static rondo_status begin(void)
             close(root.wake);
         }
         root.listener = root.wake = -1;
+        rondo_siblings_close(&root.siblings);
         return rondo_fail_aloud(status);
     }
     root.pid = getpid();

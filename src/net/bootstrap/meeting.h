@@ -5,6 +5,7 @@
  *     creator's process                 rank r                               rank 0
  *     listener, thread          <---    REGISTER: nranks, r, my address
  *                               --->    ACCEPTED, or REFUSED and why
+ *     (they stay connected)
  *     once all have registered  ------------------------------------------>  TABLE: all addresses
  *                                       TABLE comes down a tree     <---     (net/bootstrap/subtree.h)
  *     then the creator has no part in it: rounds (rounds.h) over TCP between the ranks
@@ -16,12 +17,16 @@
  * Every connection begins with the handshake of net/auth.h, keyed by the secret in the id: whoever has the id
  * may take part, nobody else. The id's way to the ranks is the program's own matter.
  *
- * Cost: the creator has one short connection from each rank, and sends one table of 28 bytes a rank. A rank
+ * Cost: the creator has one connection from each rank, and sends one table of 28 bytes a rank. A rank
  * has connections with the neighbours in the tree, at most RONDO_SUBTREE_ARITY + 1, and with those ranks that
  * it exchanges records with. Nothing blocks; errors name the address at fault.
  *
- * A rank that dies before the table has come is found at the deadline, when the creator names the ranks that
- * have not registered. Afterwards its neighbours see its connection end.
+ * A rank that dies once it has registered, or the creator, ends the meeting for all at once, and they are
+ * told its name: its connection ends. That holds for 256 ranks at a time, and while there are descriptors;
+ * other connections are given up after ACCEPTED. A rank that dies before it has registered is found by the
+ * creator if they are processes of one job on one host, all of which are the meeting's ranks (siblings.h);
+ * otherwise, or if it stops, at the deadline, when the creator names the ranks that are missing. Once the
+ * table has come, a rank's neighbours see its connection end.
  */
 #ifndef RONDO_NET_BOOTSTRAP_MEETING_H
 #define RONDO_NET_BOOTSTRAP_MEETING_H
@@ -50,6 +55,21 @@ rondo_status rondo_meeting_check(const struct rondo_meeting_id *id);
 /** Take part in a meeting. Not collective and does not wait; rounds begin with open_start. */
 rondo_status rondo_bootstrap_meeting(const struct rondo_meeting_id *id, int rank, int nranks,
                                      struct rondo_bootstrap **b);
+
+/* ---- ranks that can send each other their addresses, and need no creator ---- */
+
+/* Where a rank can be reached. name and secret: random; those of rank 0 count. */
+struct rondo_meeting_place {
+    uint8_t addr[RONDO_ADDR_BYTES];
+    int32_t status; /* of rondo_meeting_place_open; else than RONDO_SUCCESS: there is no such place */
+    uint64_t name, secret[2];
+};
+/** Listen at a new place. @param listener  -1 if it fails */
+rondo_status rondo_meeting_place_open(struct rondo_meeting_place *place, int *listener);
+/** Take part in the rounds of ranks that know all places, which are good ones. There is no open_start: the
+ * first round may begin. @param listener  of this rank's place; the bootstrap's from now on */
+rondo_status rondo_bootstrap_places(const struct rondo_meeting_place *places, int rank, int nranks,
+                                    int listener, struct rondo_bootstrap **b);
 
 /* ---- for bootstrap_meeting.c: the creator's part, in its own process ---- */
 

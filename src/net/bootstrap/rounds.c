@@ -224,17 +224,24 @@ static rondo_status look(struct rondo_rounds *r, int64_t now)
     return RONDO_SUCCESS;
 }
 
+rondo_status rondo_rounds_heard(const struct rondo_rounds *r)
+{
+    return rondo_fail_quiet(r->heard->value == RONDO_TIMEOUT ? RONDO_TIMEOUT : RONDO_REMOTE_ERROR, "%s",
+                            r->heard->u.text);
+}
+
 rondo_status rondo_rounds_listen(struct rondo_rounds *r, int64_t now)
 {
     struct rondo_rounds_note note;
     rondo_status status;
     while ((status = r->ops->hear(r->arg, &note)) == RONDO_SUCCESS) {
         if (note.kind == RONDO_ROUNDS_FAILED) {
-            if (r->heard == NULL && RONDO_NEW(r->heard, "another rank's error") == RONDO_SUCCESS) {
+            if (r->heard == NULL) {
+                RONDO_TRY(RONDO_NEW(r->heard, "another rank's error"));
                 *r->heard = note;
                 r->heard->u.text[sizeof(note.u.text) - 1] = '\0';
             }
-            return rondo_fail_quiet(RONDO_REMOTE_ERROR, "%.*s", (int)sizeof(note.u.text) - 1, note.u.text);
+            return rondo_rounds_heard(r);
         }
         RONDO_TRY(rondo_rounds_on_note(r, &note, now));
     }
@@ -265,10 +272,12 @@ static void tell(struct rondo_rounds *r, const struct rondo_rounds_note *note, i
     }
 }
 
-void rondo_rounds_give_up(struct rondo_rounds *r, const char *text)
+void rondo_rounds_give_up(struct rondo_rounds *r, rondo_status status, const char *text)
 {
     int most = 4 * RONDO_ROUNDS_NAMES;
-    struct rondo_rounds_note note = { .kind = RONDO_ROUNDS_FAILED, .round = r->round };
+    struct rondo_rounds_note note = { .kind = RONDO_ROUNDS_FAILED,
+                                      .round = r->round,
+                                      .value = r->heard ? r->heard->value : (uint32_t)status };
     if (r->told) {
         return;
     }

@@ -8,7 +8,8 @@
  * on as they arrive. A rank has at most RONDO_SUBTREE_ARITY + 1 neighbours, so it sends and receives O(1)
  * pieces in a round, whose bytes are the table's, in O(log n) steps. An exchange is between the peers alone.
  *
- * Failures. A rank that ends a round tells its neighbours why, and they pass it on. A neighbour that has died
+ * Failures. A rank that ends a round tells its neighbours why, and they pass it on: all return RONDO_TIMEOUT
+ * if its limit has passed, else RONDO_REMOTE_ERROR. A neighbour that has died
  * is replaced by its own neighbours. So all ranks that have come learn of it in O(log n) steps.
  *
  * Who is missing (rondo_rounds_missing). A plain tree would blame a rank for the silence of one below it, and
@@ -75,7 +76,7 @@ enum rondo_rounds_kind {
 
 struct rondo_rounds_note {
     uint32_t kind, round;
-    uint32_t value; /* LIST, REPORT: number of ranks; QUERY: ms */
+    uint32_t value; /* FAILED: the status; LIST, REPORT: number of ranks; QUERY: ms */
     int32_t from;
     union {
         rondo_round_text text;             /* FAILED */
@@ -143,9 +144,9 @@ rondo_status rondo_rounds_exchange(struct rondo_rounds *r, int n, const int *pee
 /** As struct rondo_bootstrap_ops. */
 rondo_status rondo_rounds_test(struct rondo_rounds *r, int64_t now);
 rondo_status rondo_rounds_missing(struct rondo_rounds *r, int64_t now, int *ranks, int max, int *n);
-/** Tell the others that this rank ends the rounds, unless they know. text: why; the reason that another rank
- * gave is passed on instead. */
-void rondo_rounds_give_up(struct rondo_rounds *r, const char *text);
+/** Tell the others that this rank ends the rounds, unless they know. status, text: why; the reason that
+ * another rank gave is passed on instead. */
+void rondo_rounds_give_up(struct rondo_rounds *r, rondo_status status, const char *text);
 /** The owner knows that a rank, any of the group, has died: end the round under way. @return as test */
 rondo_status rondo_rounds_lose(struct rondo_rounds *r, int rank);
 /** @return when test or missing has something to do, even if no message comes; INT64_MAX: never. */
@@ -155,6 +156,8 @@ int64_t rondo_rounds_wake(const struct rondo_rounds *r);
 
 /** Read notes and act on them. @return the status that ends the round; RONDO_SUCCESS: none does. */
 rondo_status rondo_rounds_listen(struct rondo_rounds *r, int64_t now);
+/** @return the status that another rank gave (r->heard is not NULL), with its sentence. */
+rondo_status rondo_rounds_heard(const struct rondo_rounds *r);
 /** A note about missing ranks. @return as rondo_rounds_listen */
 rondo_status rondo_rounds_on_note(struct rondo_rounds *r, const struct rondo_rounds_note *note, int64_t now);
 struct rondo_rounds_flow *rondo_rounds_open_flow(struct rondo_rounds_flow *flows, int n, int rank);

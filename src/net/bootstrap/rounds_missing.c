@@ -297,13 +297,16 @@ static void search(struct rondo_rounds *r, int64_t now)
 rondo_status rondo_rounds_missing(struct rondo_rounds *r, int64_t now, int *ranks, int max, int *n)
 {
     rondo_status status;
+    if (r->heard != NULL) {
+        return rondo_rounds_heard(r);
+    }
     if (r->late == NULL) {
         RONDO_TRY(late_begin(r, now));
     }
     r->ended = r->ended == RONDO_SUCCESS ? RONDO_TIMEOUT : r->ended;
     do {
         status = r->late->final ? RONDO_SUCCESS : rondo_rounds_listen(r, now);
-    } while (status == RONDO_TIMEOUT);
+    } while (status == RONDO_TIMEOUT && r->heard == NULL);
     RONDO_TRY(status);
     if (!r->late->final) {
         search(r, now);

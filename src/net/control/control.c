@@ -19,7 +19,8 @@ static size_t first_bytes(const struct rondo_control_config *config)
     return sizeof(struct rondo_control_head) + sizeof(struct rondo_control_reason) +
            sizeof(struct rondo_control_block) * (size_t)config->nlocal +
            rondo_control_boards_bytes(config->nlocal, config->nranks) +
-           rondo_round_up(config->extra, RONDO_CTRL_ALIGN);
+           rondo_round_up(config->extra, RONDO_CTRL_ALIGN) +
+           rondo_round_up(rondo_control_places_bytes(config->nnodes, config->nranks), RONDO_CTRL_ALIGN);
 }
 
 /* Where the rings begin: on a page of their own, for few communicators use them. */
@@ -117,6 +118,7 @@ static void control_place(struct rondo_control *control, const struct rondo_cont
     control->own = &control->blocks[control->local_rank];
     control->boards = (uint8_t *)(control->blocks + control->nlocal);
     control->extra = control->boards + rondo_control_boards_bytes(control->nlocal, control->nranks);
+    control->places = control->extra + rondo_round_up(config->extra, RONDO_CTRL_ALIGN);
     control->rings = (struct rondo_record_rings *)(void *)(control->shm.base + rings_at(config));
     control->own_rings = &control->rings[control->local_rank];
     control->clock = (enum rondo_record_clock)control->head->clock;
@@ -217,28 +219,31 @@ fail:
     return status;
 }
 
-static void record_add(struct rondo_control *control)
+const void *rondo_control_record(const struct rondo_control *control, struct rondo_record_entry *entry)
 {
-    struct rondo_record_entry entry = { .rank = control->rank,
-                                        .nranks = control->nranks,
-                                        .local_rank = control->local_rank,
-                                        .nlocal = control->nlocal,
-                                        .node = control->node,
-                                        .nnodes = control->nnodes,
-                                        .comm_hash = control->head->comm_hash,
-                                        .bytes = control->head->bytes };
-    snprintf(entry.name, sizeof(entry.name), "%s", control->name);
-    control->record = rondo_record_add(&entry, &control->shm);
+    *entry = (struct rondo_record_entry){ .rank = control->rank,
+                                          .nranks = control->nranks,
+                                          .local_rank = control->local_rank,
+                                          .nlocal = control->nlocal,
+                                          .node = control->node,
+                                          .nnodes = control->nnodes,
+                                          .comm_hash = control->head->comm_hash,
+                                          .bytes = control->head->bytes };
+    snprintf(entry->name, sizeof(entry->name), "%s", control->name);
+    return control->head;
 }
 
 rondo_status rondo_control_start(struct rondo_control *control)
 {
+    struct rondo_record_entry entry;
     if (control->local_rank == 0) {
         rondo_shm_unlink(&control->shm);
     }
     RONDO_TRY(rondo_wire_join(control));
+    rondo_wire_places(control);
     RONDO_TRY(rondo_control_watch(control));
-    record_add(control);
+    (void)rondo_control_record(control, &entry);
+    control->record = rondo_record_add(&entry, &control->shm);
     atomic_store_explicit(&control->own->life.state, RONDO_LIFE_ALIVE, memory_order_release);
     return RONDO_SUCCESS;
 }

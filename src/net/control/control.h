@@ -153,6 +153,9 @@ void rondo_control_message_end(struct rondo_control *control, uint64_t seq);
 /** Record what this rank's runs wait for, for rondo-doctor. n 0: it does not wait. */
 void rondo_control_waiting(struct rondo_control *control, const struct rondo_blocked *blocked, int n,
                            const char *text);
+/** Describe this rank's segment, but for state, fd, inode and offset.
+ * @return where this process has it, entry->bytes long */
+const void *rondo_control_record(const struct rondo_control *control, struct rondo_record_entry *entry);
 /** @return 1 for the first caller on the node: it writes the report about the communicator. */
 int rondo_control_claim_report(struct rondo_control *control);
 /** Have the control thread call a function soon after each rondo_control_wake, which is async-signal-safe. */
@@ -177,6 +180,14 @@ int rondo_control_counts_of(struct rondo_control *control, int rank, uint64_t se
  * asked, and has not answered since @a since_ns (rondo_now_ns). */
 int rondo_control_last_call(struct rondo_control *control, int rank, int64_t since_ns,
                             struct rondo_call *call);
+/**
+ * Compare this node's CLOCK_MONOTONIC with that of another one, on the node's lowest rank: some pings, in at
+ * most 100 ms. The nodes form a tree; the first one compares with none.
+ * @param rank  out: of the other node;  @param offset_ns  out: what to add to a time of this node to get the
+ * other one's;  @param error_ns  out: the offset is that exact
+ * @return 1: found; 0: not this rank, or no answer
+ */
+int rondo_control_clock(struct rondo_control *control, int *rank, int64_t *offset_ns, int64_t *error_ns);
 /** Record the message that this rank waits in; NULL: none. */
 void rondo_control_message(struct rondo_control *control, const struct rondo_message *message);
 /** Get the message that a rank of this node waits in. @return 0: none, or a rank of another node. */

@@ -2,14 +2,15 @@
  * Inside the control plane: the segment's layout, and what the folder's files share. Of other files only
  * those of a child's bootstrap include this.
  *
- *   head | reason | block of each local rank | boards of each | extra | rings of each | inbox of each | splits
- *   | mailbox
+ *   head | reason | block of each local rank | boards of each | extra | places of all | rings of each
+ *   | inbox of each | splits | mailbox
  *
  * Lines of different writers are RONDO_CTRL_ALIGN apart. A segment takes 256 (head) + 640 (reason) bytes and,
- * for each local rank, 512 and four boards (16 and 8 for each rank of the communicator); its rings of 32,768
- * bytes, its inboxes of 17,536, its 8,192 for splits and its mailbox take pages when they are used, but in a
- * file all is reserved at once, because /dev/shm may be small. Readers check what a peer wrote before it
- * bounds a copy or an index, and no reader waits for a writer without a limit.
+ * for each local rank, 512 and four boards (16 and 8 for each rank of the communicator). On several nodes the
+ * places take 40 for each rank and 64 for each node. Rings of 32,768 bytes, inboxes of 17,536, 8,192 for
+ * splits and the mailbox take pages when they are used, but in a file all is reserved at once, because
+ * /dev/shm may be small. Readers check what a peer wrote before it bounds a copy or an index, and no reader
+ * waits for a writer without a limit.
  */
 #ifndef RONDO_NET_CONTROL_CONTROL_IMPL_H
 #define RONDO_NET_CONTROL_CONTROL_IMPL_H
@@ -22,7 +23,7 @@
 
 enum {
     RONDO_CONTROL_MAGIC = 0x636e6472,
-    RONDO_CONTROL_VERSION = 2,
+    RONDO_CONTROL_VERSION = 3,
     RONDO_CONTROL_NAME = 64,        /* bytes of a communicator's name in errors */
     RONDO_CONTROL_MAX_LOCAL = 8192, /* ranks of a node: must fit the owner field of a cell's word */
     RONDO_MSG_CELLS = 16,           /* messages in an inbox; a power of two */
@@ -45,6 +46,11 @@ struct rondo_control_head {
     uint64_t rings_at;
     uint32_t rings_bytes, reason_at;
     _Atomic uint32_t reported; /* a rank of the node writes the report */
+    /* For rondo-doctor (look.h), of several nodes. */
+    _Atomic uint32_t places; /* 1: the rest is valid */
+    uint32_t scope;          /* of the interface, for link-local addresses */
+    uint64_t secret[2];
+    uint64_t places_at; /* struct rondo_control_place of each rank; host name of each node */
 } RONDO_ALIGNED(RONDO_CTRL_ALIGN);
 
 /*
@@ -59,6 +65,15 @@ struct rondo_control_reason {
     _Atomic uint64_t word;
     char text[RONDO_ERROR_TEXT];
 } RONDO_ALIGNED(RONDO_CTRL_ALIGN);
+
+/* Where a rank's process listens. */
+struct rondo_control_place {
+    uint64_t process; /* rondo_wire_process */
+    int32_t node;
+    uint8_t addr[RONDO_ADDR_BYTES]; /* struct sockaddr_in or in6 */
+};
+_Static_assert(sizeof(struct rondo_control_place) == 40, "documented size");
+size_t rondo_control_places_bytes(int nnodes, int nranks);
 
 enum { RONDO_LIFE_NONE, RONDO_LIFE_ATTACHED, RONDO_LIFE_ALIVE, RONDO_LIFE_LEFT };
 
@@ -175,7 +190,7 @@ struct rondo_control {
     uint32_t ring_mask; /* lines of the ring that are used, less 1 */
     int record;         /* its number in the process's index; -1: none */
     int nnodes, node;
-    uint8_t *boards, *extra;
+    uint8_t *boards, *extra, *places;
     unsigned nboards; /* written by this rank */
     struct rondo_control_box *boxes;
     struct rondo_split_place *splits; /* of each local rank, for each of the splits under way */
@@ -218,6 +233,8 @@ void rondo_wire_free(struct rondo_control *control);
 /** Accept messages from now on, and connect to the leaders that this one watches. Call it at start, before
  * the control is watched. */
 rondo_status rondo_wire_join(struct rondo_control *control);
+/** Write to the segment where the ranks of all nodes listen, as its leader. */
+void rondo_wire_places(struct rondo_control *control);
 /** Tell the connected processes that this rank leaves in order. */
 void rondo_wire_leave(struct rondo_control *control);
 /** After this no message reaches the control. The last one, when there is no listener either, closes all

@@ -299,6 +299,8 @@ static int (*const on_kind[RONDO_WIRE_NUM_KINDS])(struct rondo_control *, const 
     [RONDO_WIRE_TELL] = on_tell,
     [RONDO_WIRE_ASK_COUNTS] = rondo_wire_on_ask_counts,
     [RONDO_WIRE_TELL_COUNTS] = rondo_wire_on_tell_counts,
+    [RONDO_WIRE_ASK_CLOCK] = rondo_wire_on_ask_clock,
+    [RONDO_WIRE_TELL_CLOCK] = rondo_wire_on_tell_clock,
 };
 
 static int deliver(struct rondo_control *control, uint64_t process, const struct rondo_wire_head *head,

@@ -24,9 +24,10 @@
  * BYE to whom it has welcomed, so that an end without BYE after the welcome is a death.
  *
  * The listener drops and counts a connection that does not begin with a hello, has a wrong proof, says
- * nothing for 5 s, or is one too many. Every field of a message is checked against the communicator's
- * tables: the sender's rank lives in the process at the other end, the epoch (derived from that
- * communicator's own secret) is right, lengths and ranks are in range.
+ * nothing for 5 s, or is one too many; questions of rondo-doctor come in by the same door (look.h). Every
+ * field of a message is checked against the communicator's tables: the sender's rank lives in the process at
+ * the other end, the epoch (derived from that communicator's own secret) is right, lengths and ranks are in
+ * range.
  *
  * Messages (kind MSG, rondo_control_send). Each pair of ranks has a window of RONDO_WIRE_WINDOW messages for
  * each tag. The sender gets RONDO_IN_PROGRESS when it is used up; the receiver gives credit back, by tag, as
@@ -66,13 +67,14 @@
 
 #include "net/auth.h"
 #include "net/control/control_impl.h"
+#include "net/control/look.h"
 #include "net/control/spread.h"
 #include "net/socket/socket.h"
 
 enum {
     RONDO_WIRE_HELLO_MAGIC = 0x68637772,
     RONDO_WIRE_MAGIC = 0x6d637772,
-    RONDO_WIRE_VERSION = 3,
+    RONDO_WIRE_VERSION = 4,
     RONDO_WIRE_WINDOW = 8, /* messages of a tag, sent and not given back, from one rank to another */
     RONDO_WIRE_UNNAMED =
         1024,                /* connections without a right hello yet; a quarter of the descriptors if less */
@@ -102,6 +104,8 @@ enum rondo_wire_kind {
     RONDO_WIRE_TELL, /* tag: 1: the rank has left; data: its ring of calls */
     RONDO_WIRE_ASK_COUNTS,
     RONDO_WIRE_TELL_COUNTS, /* tag of both: the number of a call with counts per rank (control_counts.c) */
+    RONDO_WIRE_ASK_CLOCK,
+    RONDO_WIRE_TELL_CLOCK, /* tag of both: the question's number; data: int64_t, the answering host's time */
     /* Between processes, without a communicator: */
     RONDO_WIRE_WATCH, /* send beats on this connection */
     RONDO_WIRE_BEAT,
@@ -195,6 +199,15 @@ struct rondo_wire_closed {
     int rank;
 };
 
+/* An answer to rondo-doctor. */
+enum { RONDO_WIRE_LOOK_FREE, RONDO_WIRE_LOOK_RUNS, RONDO_WIRE_LOOK_ENDED };
+struct rondo_wire_look {
+    _Atomic int state, unwanted;
+    int fd;
+    pthread_t thread;
+    struct rondo_look what;
+};
+
 struct rondo_wire {
     int pid;         /* of the owner: in a forked child, memory and descriptors belong to the parent */
     uint32_t number; /* counts the wires of this process */
@@ -214,6 +227,7 @@ struct rondo_wire {
     uint64_t nparked; /* in total, so far */
     struct rondo_wire_closed closed[RONDO_WIRE_CLOSED];
     unsigned nclosed;
+    struct rondo_wire_look looks[RONDO_LOOKS];
     char note[RONDO_WIRE_NOTES][RONDO_ERROR_TEXT];
     int nnotes;
 };
@@ -269,6 +283,16 @@ int rondo_wire_unnamed_limit(void);
 /** Drop connections that say nothing; accept again after descriptors had run out. */
 void rondo_wire_expire(int64_t now);
 
+/* ---- questions of rondo-doctor (control_look.c) ---- */
+
+/** Judge the hello of one. control: of the rank asked, NULL: none. @return RONDO_WIRE_WELCOMED or
+ * RONDO_WIRE_ENDED */
+enum rondo_wire_state rondo_wire_look_name(struct rondo_wire_conn *conn, const struct rondo_control *control);
+/** Answer it, once it has proved itself. @return 0: too many are being answered */
+int rondo_wire_look_start(const struct rondo_wire_conn *conn);
+/** End those that are being answered. */
+void rondo_wire_looks_end(void);
+
 /* ---- a control's part ---- */
 
 /** Identify a rank's process, with the listener that it had when the communicator was made. */
@@ -309,6 +333,13 @@ struct rondo_wire_counts {
     uint64_t count[RONDO_CONTROL_TOLD];
 };
 
+/* The latest question about a clock (control_clock.c). */
+struct rondo_wire_ping {
+    int rank;
+    uint64_t number;
+    int64_t asked_ns, told_ns, heard_ns; /* heard_ns 0: no answer yet */
+};
+
 struct rondo_wire_part {
     struct rondo_control *next;
     const int *node_of;
@@ -331,6 +362,7 @@ struct rondo_wire_part {
     struct rondo_wire_window *window_out[RONDO_WIRE_BUCKETS], *window_in[RONDO_WIRE_BUCKETS];
     struct rondo_wire_asked asked[RONDO_WIRE_ASKED];
     struct rondo_wire_counts counts;
+    struct rondo_wire_ping ping;
 };
 
 /** @return the control of a rank in this process; NULL: none. */
@@ -353,6 +385,13 @@ int rondo_wire_on_ask_counts(struct rondo_control *control, const struct rondo_w
                              const void *data);
 int rondo_wire_on_tell_counts(struct rondo_control *control, const struct rondo_wire_head *head,
                               const void *data);
+
+/* ---- clocks (control_clock.c) ---- */
+
+int rondo_wire_on_ask_clock(struct rondo_control *control, const struct rondo_wire_head *head,
+                            const void *data);
+int rondo_wire_on_tell_clock(struct rondo_control *control, const struct rondo_wire_head *head,
+                             const void *data);
 
 /* ---- messages (control_wire_msg.c) ---- */
 

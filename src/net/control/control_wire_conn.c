@@ -292,9 +292,10 @@ static size_t parse_message(struct rondo_wire_conn *conn, const uint8_t *at, siz
  * incomplete, dropped, or waiting. */
 static size_t parse_hello(struct rondo_wire_conn *conn)
 {
-    static const uint32_t magic = RONDO_WIRE_HELLO_MAGIC;
+    static const uint32_t magic = RONDO_WIRE_HELLO_MAGIC, look = RONDO_LOOK_MAGIC;
     if (conn->state == RONDO_WIRE_ACCEPTED) {
-        if (memcmp(conn->in, &magic, rondo_min_size(conn->in_bytes, sizeof(magic))) != 0) {
+        size_t n = rondo_min_size(conn->in_bytes, sizeof(magic));
+        if (memcmp(conn->in, &magic, n) != 0 && memcmp(conn->in, &look, n) != 0) {
             rondo_wire_count(RONDO_WIRE_DROP_GARBAGE);
             rondo_wire_end(conn, EPROTO);
             return 0;
@@ -610,6 +611,7 @@ void rondo_wire_release(void)
         }
     }
     drain();
+    rondo_wire_looks_end();
     while (wire->conns) {
         /* Unread bytes would turn the close into a reset, which may lose written ones. */
         uint8_t unread[RONDO_WIRE_IN];

@@ -135,14 +135,18 @@ static enum rondo_wire_state stranger(void)
 enum rondo_wire_state rondo_wire_name(struct rondo_wire_conn *conn)
 {
     struct called called = called_by(&conn->hello);
-    if (conn->hello.version != RONDO_WIRE_VERSION) {
+    int looks = conn->hello.magic == RONDO_LOOK_MAGIC;
+    if (looks && rondo_wire_look_name(conn, called.control) == RONDO_WIRE_ENDED) {
+        return stranger();
+    }
+    if (!looks && conn->hello.version != RONDO_WIRE_VERSION) {
         return stranger();
     }
     if (called.secret == NULL) {
         return RONDO_WIRE_WAITING;
     }
     /* The connection is new: the kernel has room for the welcome. */
-    if (is_wrong(conn, &called) || too_many_claims(conn) ||
+    if ((!looks && (is_wrong(conn, &called) || too_many_claims(conn))) ||
         rondo_auth_answer(called.secret, &conn->hello, &conn->welcome) != RONDO_SUCCESS ||
         send(conn->fd, &conn->welcome, sizeof(conn->welcome), MSG_NOSIGNAL | MSG_DONTWAIT) !=
             sizeof(conn->welcome)) {
@@ -155,9 +159,16 @@ enum rondo_wire_state rondo_wire_name(struct rondo_wire_conn *conn)
 enum rondo_wire_state rondo_wire_prove(struct rondo_wire_conn *conn, const uint8_t proof[RONDO_AUTH_PROOF])
 {
     struct called called = called_by(&conn->hello); /* again: much may have happened since the welcome */
-    if (called.secret == NULL || is_wrong(conn, &called) ||
+    int looks = conn->hello.magic == RONDO_LOOK_MAGIC;
+    if (called.secret == NULL || (!looks && is_wrong(conn, &called)) ||
         !rondo_auth_proved(called.secret, &conn->hello, &conn->welcome, proof)) {
         return stranger();
+    }
+    if (looks) { /* another thread has the connection from here on */
+        if (!rondo_wire_look_start(conn)) {
+            rondo_wire_count(RONDO_WIRE_DROP_EXCESS);
+        }
+        return RONDO_WIRE_ENDED;
     }
     if (rondo_calloc(&conn->out, 1, RONDO_WIRE_OUT, "a control connection") != RONDO_SUCCESS) {
         return RONDO_WIRE_ENDED;

@@ -7,8 +7,8 @@
  *
  * RONDO_NET_PLUGIN (or NCCL_NET_PLUGIN) names a plugin that is used before verbs and sockets: a path, a
  * library, or "aws-ofi" for libnccl-net-aws-ofi.so. A requested plugin that does not work is an error. "none"
- * turns plugins off, including libnccl-net.so. A sender's handle proves that it belongs to the communicator, but
- * the plugin's own connections do not: whoever reaches its listener is admitted.
+ * turns plugins off, including libnccl-net.so. A sender's handle proves that it belongs to the communicator,
+ * but the plugin's own connections do not: whoever reaches its listener is admitted.
  */
 #ifndef RONDO_NET_PLUGIN_PLUGIN_H
 #define RONDO_NET_PLUGIN_PLUGIN_H

@@ -126,7 +126,7 @@ static int isend_v9(const struct rondo_plugin_net *net, void *comm, void *data, 
 static int isend_v10(const struct rondo_plugin_net *net, void *comm, void *data, size_t bytes, int tag,
                      void *region, void **request)
 {
-    return net->isend.v10(comm, data, bytes, tag, region, NULL, request);
+    return net->isend.v10(comm, data, bytes, tag, region, rondo_net_parent, request);
 }
 
 static int irecv_v8(const struct rondo_plugin_net *net, void *comm, int n, void **data, size_t *bytes,
@@ -148,8 +148,11 @@ static int irecv_v9(const struct rondo_plugin_net *net, void *comm, int n, void 
 static int irecv_v10(const struct rondo_plugin_net *net, void *comm, int n, void **data, size_t *bytes,
                      int *tags, void **regions, void **request)
 {
-    void *events[RONDO_NET_MAX_RECVS] = { NULL };
-    return net->irecv.v10(comm, n, data, bytes, tags, regions, events, request);
+    void *parents[RONDO_NET_MAX_RECVS];
+    for (int i = 0; i < n; i++) {
+        parents[i] = rondo_net_parent;
+    }
+    return net->irecv.v10(comm, n, data, bytes, tags, regions, parents, request);
 }
 
 const struct rondo_plugin_abi rondo_plugin_abis[] = {

@@ -18,13 +18,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/net_event.h"
+
 enum { RONDO_PLUGIN_HANDLE = 128 /* bytes of a listener's address; a plugin may use all */ };
 enum rondo_plugin_pointer { RONDO_PLUGIN_HOST = 1, RONDO_PLUGIN_CUDA = 2, RONDO_PLUGIN_DMABUF = 4 };
 
 /* Passed to a plugin's init: one writes the log, the other reports events to a profiler. */
 typedef void (*rondo_plugin_log_fn)(int level, unsigned long subsystems, const char *file, int line,
                                     const char *fmt, ...);
-typedef int (*rondo_plugin_profile_fn)(void **event, int what, void *parent, int64_t kind, void *more);
+typedef rondo_net_event_fn rondo_plugin_profile_fn;
 
 struct rondo_plugin_config {
     int traffic_class; /* the plugin's own numbering; -1: it chooses */
@@ -120,12 +122,12 @@ struct rondo_plugin_net {
     union {
         int (*v8)(void *comm, void *data, int bytes, int tag, void *region, void **request);
         int (*v9)(void *comm, void *data, size_t bytes, int tag, void *region, void **request);
-        int (*v10)(void *comm, void *data, size_t bytes, int tag, void *region, void *event, void **request);
+        int (*v10)(void *comm, void *data, size_t bytes, int tag, void *region, void *parent, void **request);
     } isend;
     union {
         int (*v8)(void *comm, int n, void **data, int *bytes, int *tags, void **regions, void **request);
         int (*v9)(void *comm, int n, void **data, size_t *bytes, int *tags, void **regions, void **request);
-        int (*v10)(void *comm, int n, void **data, size_t *bytes, int *tags, void **regions, void **events,
+        int (*v10)(void *comm, int n, void **data, size_t *bytes, int *tags, void **regions, void **parents,
                    void **request);
     } irecv;
     int (*iflush)(void *comm, int n, void **data, int *bytes, void **regions, void **request);

@@ -21,7 +21,11 @@ void rondo_plugin_log(int level, unsigned long subsystems, const char *file, int
 
 int rondo_plugin_profile(void **event, int what, void *parent, int64_t kind, void *more)
 {
-    (void)what, (void)parent, (void)kind, (void)more;
+    rondo_net_event_fn take = __atomic_load_n(&rondo_net_event, __ATOMIC_RELAXED);
+    int is_watched = what == RONDO_NET_EVENT_START ? parent != NULL : event != NULL && *event != NULL;
+    if (is_watched && take != NULL) {
+        return take(event, what, parent, kind, more);
+    }
     if (event != NULL) {
         *event = NULL;
     }

@@ -454,6 +454,7 @@ static rondo_status conn_greet(struct rondo_socket_comm *comm, struct rondo_sock
     if (getsockopt(conn->fd, SOL_SOCKET, SO_ERROR, &error, &bytes) != 0 || error != 0) {
         return rondo_socket_lost(comm, error, "connecting");
     }
+    rondo_socket_congestion(conn->fd);
     if (send(conn->fd, &hello, sizeof hello, MSG_NOSIGNAL | MSG_DONTWAIT) !=
         sizeof hello) { /* the send buffer is empty, so all of it fits */
         return rondo_socket_lost(comm, errno, "connecting");
@@ -645,6 +646,9 @@ static rondo_status socket_test(void *arg, int *done, size_t *bytes)
     }
     *done = 1;
     request->used = 0;
+    if (RONDO_UNLIKELY(request->events.parent != NULL)) {
+        rondo_net_events_end(&request->events);
+    }
     if (bytes && !comm->is_send) {
         memcpy(bytes, request->bytes, (size_t)request->n * sizeof *bytes);
     }

@@ -5,8 +5,8 @@
  *
  * A comm is `nconns` TCP connections, which the sender makes to the listener of the receiver's device. The
  * receiver writes nothing but one welcome on each, and drops a connection whose first bytes do not prove that
- * its sender knows the communicator's secret (net/auth.h). Connection i carries the i-th part of every message; a
- * frame precedes part 0:
+ * its sender knows the communicator's secret (net/auth.h). Connection i carries the i-th part of every
+ * message; a frame precedes part 0:
  *
  *   conn 0:  | frame 0 | message 0, part 0 | frame 1 | message 1 (small) | frame 2 | message 2, part 0 | ...
  *   conn 1:  | message 0, part 1 | message 2, part 1 | ...
@@ -156,6 +156,7 @@ struct rondo_socket_request {
     int tags[RONDO_NET_MAX_RECVS];
     void *head; /* of a receive with one part: its first bytes go here */
     size_t head_bytes;
+    struct rondo_net_events events;
 };
 
 struct rondo_socket_message {
@@ -234,6 +235,13 @@ rondo_status rondo_socket_end(struct rondo_socket_comm *comm, rondo_status statu
 rondo_status rondo_socket_ended(const struct rondo_socket_comm *comm);
 /** Set a connection's options: no delay, keepalive within RONDO_SOCKET_TIMEOUT, buffers. */
 void rondo_socket_options(int fd);
+/** Set the congestion control of a connection that is established, as RONDO_SOCKET_CONGESTION says. */
+void rondo_socket_congestion(int fd);
+/** May it be used here? A wrong name is an error. */
+rondo_status rondo_socket_congestion_check(const char *name);
+/** Should a connection with this congestion control, to a host that answers within so many microseconds (0:
+ * unknown), have another one? */
+int rondo_socket_paces_in_vain(const char *name, uint32_t rtt_us);
 
 /* ---- listening (socket_listen.c) ---- */
 

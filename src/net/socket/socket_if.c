@@ -212,6 +212,7 @@ rondo_status rondo_socket_find(struct rondo_socket_device **device, int *n, char
     struct ifaddrs *list;
     *device = NULL;
     *n = 0;
+    RONDO_TRY(rondo_socket_congestion_check(rondo_params()->socket_congestion));
     if (getifaddrs(&list) != 0) {
         snprintf(why, bytes, "network interfaces cannot be listed (%m)");
         return RONDO_SUCCESS;

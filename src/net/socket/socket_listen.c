@@ -14,7 +14,11 @@
 #include "base/param.h"
 #include "base/wait.h"
 
-enum { BACKLOG = 4096 /* the kernel limits it to somaxconn */, BATCH = 64 };
+enum {
+    BACKLOG = 4096, /* the kernel limits it to somaxconn */
+    BATCH = 64,
+    NEAR_US = 1000 /* a host that answers sooner is in the same building */
+};
 
 static void options_keepalive(int fd)
 {
@@ -38,6 +42,57 @@ void rondo_socket_options(int fd)
     }
     if (rcvbuf > 0) {
         setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &rcvbuf, sizeof rcvbuf);
+    }
+}
+
+/* ---- congestion control ---- */
+
+int rondo_socket_paces_in_vain(const char *name, uint32_t rtt_us)
+{
+    return strncmp(name, "bbr", 3) == 0 && rtt_us > 0 && rtt_us < NEAR_US;
+}
+
+static int names_one(const char *said)
+{
+    return said[0] != '\0' && strcmp(said, "auto") != 0 && strcmp(said, "system") != 0;
+}
+
+static int congestion_set(int fd, const char *name)
+{
+    return setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, (socklen_t)strlen(name)) == 0;
+}
+
+rondo_status rondo_socket_congestion_check(const char *name)
+{
+    rondo_status status = RONDO_SUCCESS;
+    if (names_one(name)) {
+        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (fd >= 0 && !congestion_set(fd, name)) {
+            status = rondo_fail(RONDO_INVALID_ARGUMENT,
+                                "RONDO_SOCKET_CONGESTION=%s cannot be used on host %s (%m): say auto, or one "
+                                "of /proc/sys/net/ipv4/tcp_allowed_congestion_control",
+                                name, rondo_log_host());
+        }
+        if (fd >= 0) {
+            close(fd);
+        }
+    }
+    return status;
+}
+
+void rondo_socket_congestion(int fd)
+{
+    const char *said = rondo_params()->socket_congestion;
+    struct tcp_info info;
+    char name[32] = "";
+    socklen_t bytes = sizeof(name) - 1, info_bytes = sizeof(info);
+    memset(&info, 0, sizeof(info));
+    if (names_one(said)) {
+        (void)congestion_set(fd, said);
+    } else if (strcmp(said, "auto") == 0 && getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &bytes) == 0 &&
+               getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &info_bytes) == 0 &&
+               rondo_socket_paces_in_vain(name, info.tcpi_rtt) && !congestion_set(fd, "cubic")) {
+        (void)congestion_set(fd, "reno"); /* which everybody may use */
     }
 }
 
@@ -162,6 +217,7 @@ static void unnamed_named(struct rondo_socket_device *device, struct rondo_socke
         return;
     }
     rondo_socket_options(unnamed->fd);
+    rondo_socket_congestion(unnamed->fd);
     comm->conn[hello->index].fd = unnamed->fd;
     comm->conn[hello->index].from = hello->client;
     comm->conn[hello->index].state = RONDO_SOCKET_READY;

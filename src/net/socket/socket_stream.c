@@ -43,6 +43,7 @@ static struct rondo_socket_request *request_new(struct rondo_socket_comm *comm, 
             request->empty = (1u << n) - 1;
             request->head = NULL;
             request->head_bytes = 0;
+            rondo_net_events_begin(&request->events);
             return request;
         }
     }
@@ -74,6 +75,21 @@ static void publish(struct rondo_socket_comm *comm)
     }
 }
 
+/* Somebody watches: an event for each connection that has a part. */
+static void tell_parts(const struct rondo_socket_comm *comm, const struct rondo_socket_message *message)
+{
+    for (int i = 0; i < comm->nconns && (i == 0 || (size_t)i * message->part < message->bytes); i++) {
+        size_t from = (size_t)i * message->part;
+        struct rondo_net_socket_event event = {
+            .type = 1,
+            .socket = { .fd = comm->conn[i == 0 && message->lane ? comm->lane : i].fd,
+                        .op = !comm->is_send,
+                        .bytes = rondo_min_size(message->part, message->bytes - from) }
+        };
+        rondo_net_events_add(&message->request->events, RONDO_NET_KIND_SOCKET, &event);
+    }
+}
+
 /* The entry is free: a request is not done before all connections have passed its messages, so at most the
  * messages of all requests are remembered. */
 static struct rondo_socket_message *message_new(struct rondo_socket_comm *comm,
@@ -101,6 +117,9 @@ static struct rondo_socket_message *message_new(struct rondo_socket_comm *comm,
     message->frame = (struct rondo_socket_frame){ .bytes = bytes,
                                                   .check = RONDO_SOCKET_MAGIC + (uint32_t)comm->head };
     comm->head++;
+    if (RONDO_UNLIKELY(request->events.parent != NULL)) {
+        tell_parts(comm, message);
+    }
     return message;
 }
 

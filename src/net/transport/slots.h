@@ -38,8 +38,8 @@ struct rondo_slots {
     unsigned life;                   /* of the process: a forked child has another */
 };
 
-/** Take slots for a run that begins. use NULL: no limit applies to them. step: the slices consumed so far; the
- * sender may use its word once it has been told of the slots. */
+/** Take slots for a run that begins. use NULL: no limit applies to them. step: the slices consumed so far;
+ * the sender may use its word once it has been told of the slots. */
 rondo_status rondo_slots_take(struct rondo_slots *slots, size_t bytes, enum rondo_shm_mode mode,
                               uint64_t *use, uint64_t step);
 /** A run of the receiver begins: get slots again if they are gone. On error they stay gone. */

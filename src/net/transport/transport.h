@@ -63,6 +63,7 @@ struct rondo_link {
     struct rondo_conn conn;
     struct rondo_conn_tail *tail; /* the conn's, for access by this process; NULL: in device memory */
     struct rondo_conn_head *head;
+    void *watched; /* for rondo_net.watch */
     int connected;
     int unwired; /* connected, but the slots are not there yet (rondo_link_wire) */
     int used;    /* by a run, since rondo_link_use */
@@ -117,6 +118,27 @@ struct rondo_transport {
     void (*cores)(void *state, struct rondo_cores *cores);
 };
 
+static inline struct rondo_link *rondo_link_of(struct rondo_conn *conn)
+{
+    return (struct rondo_link *)(void *)((char *)conn - offsetof(struct rondo_link, conn));
+}
+
+/* How far a proxied conn is, in slices since creation: each number is at most the one before. */
+struct rondo_link_steps {
+    uint64_t here;   /* a sender's executor has posted them; a receiver's device has received them */
+    uint64_t moving; /* a sender's device has them; a receiver's executor sees them */
+    uint64_t passed; /* the sender's device has sent them; the receiver's executor has returned their slots */
+};
+
+/* Who watches proxied conns. */
+struct rondo_net_watch {
+    /* After each progress of a conn. */
+    void (*steps)(void *arg, struct rondo_link *link, const struct rondo_link_steps *steps);
+    /* Slice `step` goes to the device: *parent is for the device's events (rondo_net_parent; NULL: nobody
+     * asks). parent NULL: nothing goes yet. @return 0: it is too early to receive it. */
+    int (*parent)(void *arg, struct rondo_link *link, uint64_t step, void **parent);
+};
+
 extern const struct rondo_transport rondo_transport_p2p, rondo_transport_shm, rondo_transport_net;
 
 extern const struct rondo_transport *const rondo_transports[];
@@ -142,6 +164,8 @@ struct rondo_net {
     int proxied; /* number of conns that rondo_net_progress moves; 0: no need to call
                                       * it */
     int busy;    /* after a progress: slices posted here, or credits, are still on their way out */
+    const struct rondo_net_watch *watch; /* NULL: nobody watches */
+    void *watch_arg;
     /* For GPU communicators, else NULL; arrays by local rank. The device stays open until the net is
      * closed; the caller owns gpus and p2p_modes. */
     const struct rondo_cuda_device *device;
@@ -256,8 +280,9 @@ rondo_status rondo_link_connect_lazy(struct rondo_net *net, struct rondo_link *l
 /** Get the slots of a connected link that has none yet, at the first call that uses it: until then its sender
  * has no credit. @return RONDO_IN_PROGRESS: a sender calls again, its receiver must call too. */
 rondo_status rondo_link_wire(struct rondo_net *net, struct rondo_link *link);
-/** Where net->limited, instead of rondo_link_wire and at the begin of each run: get the link's slots, which may
- * have been given back since its last run (slots.h). @return as rondo_link_wire; SUCCESS again until rest. */
+/** Where net->limited, instead of rondo_link_wire and at the begin of each run: get the link's slots, which
+ * may have been given back since its last run (slots.h). @return as rondo_link_wire; SUCCESS again until
+ * rest. */
 rondo_status rondo_link_use(struct rondo_net *net, struct rondo_link *link);
 /** The run has ended. Does nothing if the link was not used. */
 void rondo_link_rest(struct rondo_net *net, struct rondo_link *link);
@@ -287,6 +312,9 @@ rondo_status rondo_net_connect_all(struct rondo_net *net);
  * while somebody waits for it.
  */
 rondo_status rondo_net_progress(struct rondo_net *net, int *moved);
+/** @return the bytes of a slice of a proxied conn, as its protocol lays them out, from when a sender's
+ * device has it, or a receiver's has received it, until its slot is used again; 0: not known. */
+uint32_t rondo_link_slice_bytes(const struct rondo_link *link, uint64_t step);
 /** The communicator has failed: from now on no peer touches the buffers of unfinished calls through this
  * rank's conns. */
 void rondo_net_revoke(struct rondo_net *net);

@@ -175,6 +175,12 @@ void rondo_net_conn_fill(struct rondo_net_end *end);
 /** Progress one carried end; busy: as in struct rondo_net. */
 rondo_status rondo_net_end_progress(struct rondo_net_end *end, int is_send, int *busy, int *moved);
 
+/** Slice end->posted goes to the device: set rondo_net_parent, which the caller clears afterwards. */
+void rondo_net_parent_begin(const struct rondo_net_end *end);
+/** May it be received already? Whoever watches receives wants their slices to belong to a call; the one that
+ * somebody waits for does. */
+int rondo_net_may_receive(const struct rondo_net_end *end);
+
 /* ---- transport_net_user.c: ends whose device takes registered memory ---- */
 
 /** Send slice end->posted. outside: where the executor says it lies (NULL: in its slot); sent from there

@@ -54,6 +54,26 @@ static rondo_status end_error(struct rondo_net_end *end)
     return status;
 }
 
+static int is_relayed(const struct rondo_net_end *end) { return end->owner->segment != NULL; }
+
+/* ---- profiler plugins see what the device does ---- */
+
+void rondo_net_parent_begin(const struct rondo_net_end *end)
+{
+    const struct rondo_net *net = end->owner->net;
+    if (RONDO_UNLIKELY(net->watch != NULL) && !is_relayed(end)) {
+        (void)net->watch->parent(net->watch_arg, end->link, end->posted, &rondo_net_parent);
+    }
+}
+
+int rondo_net_may_receive(const struct rondo_net_end *end)
+{
+    const struct rondo_net *net = end->owner->net;
+    const struct rondo_conn *conn = &end->link->conn;
+    return RONDO_LIKELY(net->watch == NULL) || (!end->gpu && conn->wanted && end->posted <= conn->step) ||
+           net->watch->parent(net->watch_arg, end->link, end->posted, NULL);
+}
+
 /* ---- slots in a GPU's memory: a slice is two messages ---- */
 
 static struct rondo_net_header *header_at(const struct rondo_net_end *end, uint64_t step)
@@ -180,8 +200,6 @@ static rondo_status relayed_check(const struct rondo_net_end *end, uint64_t ahea
         (unsigned long long)ahead, bytes, (int)RONDO_SLOTS, room);
 }
 
-static int is_relayed(const struct rondo_net_end *end) { return end->owner->segment != NULL; }
-
 static rondo_status send_one(struct rondo_net_end *end, int *sent)
 {
     struct rondo_conn *conn = &end->link->conn;
@@ -194,17 +212,21 @@ static rondo_status send_one(struct rondo_net_end *end, int *sent)
                                        .proto = (uint32_t)rondo_conn_size_proto(size) };
     uint8_t *message = rondo_net_slot(end, end->posted) - sizeof(header),
             *outside = conn->outside != NULL ? conn->outside[slot] : NULL;
+    rondo_status status;
     void *request;
     RONDO_TRY(is_relayed(end) ? relayed_check(end, 1, header.bytes) : RONDO_SUCCESS);
     if (end->head[slot] == NULL) { /* NULL: not sent yet */
         memcpy(message, &header, sizeof(header));
     }
-    RONDO_TRY(end->split        ? split_send(end, header.bytes, &request)
-              : end->places     ? rondo_net_user_send(end, &header, outside, &request)
-              : outside != NULL ? end->device->isend_apart(end->comm, message, sizeof(header), outside,
-                                                           header.bytes, 0, &request)
-                                : end->device->isend(end->comm, message, sizeof(header) + header.bytes, 0,
-                                                     end->region, &request));
+    rondo_net_parent_begin(end);
+    status =
+        end->split    ? split_send(end, header.bytes, &request)
+        : end->places ? rondo_net_user_send(end, &header, outside, &request)
+        : outside != NULL
+            ? end->device->isend_apart(end->comm, message, sizeof(header), outside, header.bytes, 0, &request)
+            : end->device->isend(end->comm, message, sizeof(header) + header.bytes, 0, end->region, &request);
+    rondo_net_parent = NULL;
+    RONDO_TRY(status);
     *sent = request != NULL;
     if (request != NULL) {
         end->request[slot] = request;
@@ -258,9 +280,13 @@ static rondo_status receive_late(struct rondo_net_end *end)
     uint8_t *place = rondo_net_slot(end, end->posted), *into = end->posted == conn->step ? conn->into : NULL;
     size_t room = into != NULL ? conn->into_bytes : end->stride - RONDO_CTRL_ALIGN;
     struct rondo_net_header *header = (struct rondo_net_header *)(void *)place - 1;
+    rondo_status status;
     void *request;
-    RONDO_TRY(end->device->irecv_apart(end->comm, header, sizeof(*header), into != NULL ? into : place, room,
-                                       0, &request));
+    rondo_net_parent_begin(end);
+    status = end->device->irecv_apart(end->comm, header, sizeof(*header), into != NULL ? into : place, room,
+                                      0, &request);
+    rondo_net_parent = NULL;
+    RONDO_TRY(status);
     if (request != NULL) {
         end->request[slot] = request;
         conn->outside[slot] = into;
@@ -275,11 +301,15 @@ static rondo_status receive_post(struct rondo_net_end *end, uint64_t head)
 {
     const size_t bytes = end->stride - RONDO_CTRL_ALIGN + sizeof(struct rondo_net_header);
     const int tag = 0;
-    while (end->posted < head + RONDO_SLOTS) {
+    while (end->posted < head + RONDO_SLOTS && rondo_net_may_receive(end)) {
         void *message = rondo_net_slot(end, end->posted) - sizeof(struct rondo_net_header), *request;
-        RONDO_TRY(end->split
-                      ? split_receive(end, &request)
-                      : end->device->irecv(end->comm, 1, &message, &bytes, &tag, &end->region, &request));
+        rondo_status status;
+        rondo_net_parent_begin(end);
+        status = end->split
+                     ? split_receive(end, &request)
+                     : end->device->irecv(end->comm, 1, &message, &bytes, &tag, &end->region, &request);
+        rondo_net_parent = NULL;
+        RONDO_TRY(status);
         if (request == NULL) {
             return RONDO_SUCCESS;
         }
@@ -372,7 +402,7 @@ static int is_open(const struct rondo_net_end *end, int is_send, uint64_t word)
 {
     return is_send ? end->done < word
                    : end->refused == RONDO_SUCCESS && !posts_late(end) && !end->user.late &&
-                         end->posted < word + RONDO_SLOTS;
+                         end->posted < word + RONDO_SLOTS && rondo_net_may_receive(end);
 }
 
 /* An end is busy until it is done, except for data that has not arrived yet. */
@@ -435,6 +465,36 @@ void rondo_net_state_revoke(void *arg)
     }
 }
 
+/* ---- who watches ---- */
+
+static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+static void tell(const struct rondo_net *net, const struct rondo_net_end *end, int is_send)
+{
+    uint64_t word = __atomic_load_n(end->word, __ATOMIC_ACQUIRE);
+    struct rondo_link_steps steps;
+    if (is_send && end->pxn != NULL) { /* another process has the device */
+        steps.passed = __atomic_load_n(&end->link->head->head, __ATOMIC_ACQUIRE);
+        steps.moving = steps.passed;
+        steps.here = word;
+    } else if (is_send) {
+        steps.passed = end->done;
+        steps.moving = end->posted;
+        steps.here = word;
+    } else {
+        steps.here = end->done;
+        steps.moving = end->gdr.flush ? end->gdr.told : end->done;
+        steps.passed = least(word, steps.moving);
+    }
+    net->watch->steps(net->watch_arg, end->link, &steps);
+}
+
+uint32_t rondo_link_slice_bytes(const struct rondo_link *link, uint64_t step)
+{
+    const struct rondo_net_header *header = header_at(link->state, step);
+    return header->step == (uint32_t)step ? header->bytes : 0;
+}
+
 rondo_status rondo_net_state_progress(void *arg, int *moved)
 {
     struct rondo_net_state *state = arg;
@@ -443,7 +503,13 @@ rondo_status rondo_net_state_progress(void *arg, int *moved)
     /* Sends first: other ranks wait for them, and looking for arrivals may be a system call. */
     for (int is_send = 1; is_send >= 0; is_send--) {
         for (int i = 0; i < state->ends[is_send].n; i++) {
+            if (RONDO_UNLIKELY(state->net->watch != NULL && !is_send)) { /* slots that it may receive into */
+                tell(state->net, state->ends[is_send].at[i], is_send);
+            }
             RONDO_TRY(rondo_net_end_progress(state->ends[is_send].at[i], is_send, &busy, moved));
+            if (RONDO_UNLIKELY(state->net->watch != NULL)) {
+                tell(state->net, state->ends[is_send].at[i], is_send);
+            }
         }
     }
     state->net->busy |= busy;

@@ -188,9 +188,13 @@ static rondo_status post_one(struct rondo_net_end *end, const struct rondo_net_s
                                     .bytes = end->stride - RONDO_CTRL_ALIGN + sizeof(struct rondo_net_header),
                                     .region = end->region };
     const int tag = 0;
-    RONDO_TRY(place != NULL ? end->device->irecv_into(end->comm, &whole, place, tag, request)
-                            : end->device->irecv(end->comm, 1, &whole.data, &whole.bytes, &tag, &whole.region,
-                                                 request));
+    rondo_status status;
+    rondo_net_parent_begin(end);
+    status = place != NULL
+                 ? end->device->irecv_into(end->comm, &whole, place, tag, request)
+                 : end->device->irecv(end->comm, 1, &whole.data, &whole.bytes, &tag, &whole.region, request);
+    rondo_net_parent = NULL;
+    RONDO_TRY(status);
     if (*request != NULL) {
         end->user.place[slot] = place != NULL ? place->data : NULL;
         end->user.place_bytes[slot] = place != NULL ? (uint32_t)place->bytes : 0;
@@ -213,7 +217,7 @@ rondo_status rondo_net_user_receive(struct rondo_net_end *end, uint64_t head)
                     : NONE;
         be_late_or_not(end, range);
     }
-    while (end->posted < head + RONDO_SLOTS && go) {
+    while (end->posted < head + RONDO_SLOTS && go && rondo_net_may_receive(end)) {
         int placed = range != NONE && place_next(end, &place);
         if (end->user.late && !placed && !(conn->wanted && end->posted == conn->step)) {
             break;

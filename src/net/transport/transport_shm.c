@@ -11,8 +11,8 @@
  * (rondo_link_wire). It writes where they are into the sender's head line. Thus a communicator that moves
  * little takes little memory, and the pages lie on the NUMA node of the rank that polls them. With a GPU,
  * which maps the arena once, and with RONDO_SHM_MODE=file, where every part is a file, the slots lie in the
- * arena: a link's are reserved when it is offered, a lazy link's at its first use. With RONDO_MEM_LIMIT parts go
- * between calls, and come again (slots.h).
+ * arena: a link's are reserved when it is offered, a lazy link's at its first use. With RONDO_MEM_LIMIT parts
+ * go between calls, and come again (slots.h).
  *
  * Lazy links need no record. The sender's head lies in its own arena at the receiver's index; the receiver's
  * tail lies in its own arena at the sender's index.

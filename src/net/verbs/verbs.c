@@ -29,7 +29,8 @@ static rondo_status verbs_properties(int device, struct rondo_net_properties *pr
     struct rondo_verbs_port *port;
     RONDO_TRY(port_find(device, &port));
     *properties = (struct rondo_net_properties){ .guid = port->nic->guid,
-                                                 .memory = port->nic->memory | RONDO_NET_PLACES,
+                                                 .memory = port->nic->memory | RONDO_NET_PLACES |
+                                                           RONDO_NET_WRITES,
                                                  .speed_mbps = port->speed_mbps,
                                                  .port = port->number,
                                                  .max_comms = 65536,
@@ -111,6 +112,7 @@ static rondo_status verbs_prepare(int device, const struct rondo_net_peer *peer,
     RONDO_TRY(port_find(device, &port));
     RONDO_TRY(RONDO_NEW(comm, "a verbs connection"));
     comm->port = port;
+    comm->device = device;
     comm->lib = port->nic->lib;
     comm->peer = *peer;
     comm->peer.host[RONDO_HOST_LEN - 1] = '\0';
@@ -206,6 +208,9 @@ const struct rondo_net_device rondo_netdev_verbs = {
     .irecv = rondo_verbs_irecv,
     .isend_from = rondo_verbs_isend_from,
     .irecv_into = rondo_verbs_irecv_into,
+    .iwrite = rondo_verbs_iwrite,
+    .irecv_word = rondo_verbs_irecv_word,
+    .key = rondo_verbs_key,
     .iflush = rondo_verbs_iflush,
     .test = rondo_verbs_test,
     .stop = verbs_stop,

@@ -24,6 +24,10 @@
  * sets a bit of the immediate data. Either way it is one write: of header and data in two pieces, or of the
  * data alone.
  *
+ * Writes with a word (iwrite, irecv_word) use the same clear-to-sends as credits, without an address: the
+ * sender names where the data goes. The note, if there is one, is written into the receiver's block first,
+ * on the first lane; then the data, with the caller's word as immediate data on each lane that it takes.
+ *
  * Entries of the fifo carry the nonce of the sender's end and the sequence number, so that a late or foreign
  * write is not mistaken for a clear-to-send.
  */
@@ -158,7 +162,8 @@ enum {
     RONDO_VERBS_INLINE = 64,   /* inline bytes requested for a work request: a clear-to-send of one part */
     RONDO_VERBS_PIECES = 2,    /* of a write: a header, and data elsewhere */
     RONDO_VERBS_RNR_RETRY = 6, /* 7 means forever */
-    RONDO_VERBS_IDLE = 64      /* polls without a completion before a look for events */
+    RONDO_VERBS_WORD_TAG = INT32_MIN, /* of a clear-to-send for a write with a word */
+    RONDO_VERBS_IDLE = 64             /* polls without a completion before a look for events */
 };
 
 /* What one end tells the other: its handle. */
@@ -200,9 +205,15 @@ _Static_assert(sizeof(struct rondo_verbs_cts) == 64, "an entry is a line");
 /* Exists at both ends: written by the peer at one, the source of its writes at the other. */
 struct rondo_verbs_memory {
     struct rondo_verbs_cts fifo[RONDO_VERBS_SLOTS][RONDO_NET_MAX_RECVS];
+    /* Of a write with a note (iwrite): the bytes of its data, then the note. */
     uint64_t sizes[RONDO_VERBS_SLOTS][RONDO_NET_MAX_RECVS];
     uint64_t landing; /* target of flush reads */
 };
+
+_Static_assert(RONDO_NET_NOTE <= (RONDO_NET_MAX_RECVS - 1) * sizeof(uint64_t), "a note has room");
+_Static_assert(sizeof(uint64_t) + RONDO_NET_NOTE <= RONDO_VERBS_INLINE, "a note is sent inline");
+/* sizes[][0] before a write comes, and still after one without a note. */
+#define RONDO_VERBS_NO_NOTE UINT64_MAX
 
 /* A registration of whole pages, shared by comms of one NIC. */
 struct rondo_verbs_mr {
@@ -241,7 +252,14 @@ struct rondo_verbs_request {
     size_t head_bytes;                        /* of a send: leading bytes that are left out for a place */
     size_t place_bytes;                       /* of a receive; 0: no place */
     int by_cpu;                               /* of a send: the CPU can read the data */
-    int stripes;                              /* of a receive: lanes that carry its message; 0: unknown yet */
+    int by_word;                              /* iwrite, irecv_word */
+    struct rondo_net_target target;           /* of an iwrite */
+    uint32_t word;
+    int has_note;
+    uint8_t note[RONDO_NET_NOTE];
+    struct rondo_net_came *came; /* of an irecv_word */
+    int stripes;                 /* of a receive: lanes that carry its message; 0: unknown yet */
+    struct rondo_net_events events;
 };
 
 /* The sends of one clear-to-send. Its entries are copied once seen, because the peer can change its words
@@ -272,6 +290,7 @@ struct rondo_verbs_counts {
 };
 
 struct rondo_verbs_comm {
+    int device; /* the port's index */
     struct rondo_verbs_port *port;
     const struct rondo_verbs_lib *lib;
     struct rondo_net_peer peer;
@@ -345,6 +364,11 @@ rondo_status rondo_verbs_isend_from(void *comm, const struct rondo_net_span *hea
                                     const struct rondo_net_span *data, int plain, int tag, void **request);
 rondo_status rondo_verbs_irecv_into(void *comm, const struct rondo_net_span *whole,
                                     const struct rondo_net_span *place, int tag, void **request);
+rondo_status rondo_verbs_iwrite(void *comm, const struct rondo_net_span *data,
+                                const struct rondo_net_target *target, uint32_t word, const void *note,
+                                void **request);
+rondo_status rondo_verbs_irecv_word(void *comm, struct rondo_net_came *came, void **request);
+uint32_t rondo_verbs_key(void *region);
 rondo_status rondo_verbs_iflush(void *comm, int n, void *const *data, const size_t *bytes,
                                 void *const *regions, void **request);
 rondo_status rondo_verbs_test(void *request, int *done, size_t *bytes);

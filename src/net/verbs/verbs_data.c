@@ -152,6 +152,20 @@ static void request_give(struct rondo_verbs_request *request)
     request->busy = 0;
 }
 
+/* Somebody watches: an event for the queue pair that gets the message's first word, and its room. */
+static void tell_receive(struct rondo_verbs_comm *comm, struct rondo_verbs_request *request)
+{
+    const struct rondo_verbs_lane *lane = rondo_verbs_lane_of(comm, comm->sequence, 0);
+    struct rondo_net_ib_event event = { .type = 1,
+                                        .qp = { .device = comm->device,
+                                                .wr_id = rondo_verbs_wr_id(RONDO_VERBS_RECV,
+                                                                           (uint64_t)(lane - comm->lane)),
+                                                .opcode = IBV_WC_RECV_RDMA_WITH_IMM,
+                                                .number = (int)lane->qp->qp_num,
+                                                .bytes = request->room[0] } };
+    rondo_net_events_add(&request->events, RONDO_NET_KIND_IB, &event);
+}
+
 static rondo_status receive(struct rondo_verbs_comm *comm, int n, void *const *data, const size_t *bytes,
                             const int *tags, void *const *regions, const struct rondo_net_span *place,
                             void **request_out)
@@ -181,6 +195,10 @@ static rondo_status receive(struct rondo_verbs_comm *comm, int n, void *const *d
     memcpy(request->tags, tags, (size_t)n * sizeof *tags);
     memcpy(request->room, bytes, (size_t)n * sizeof *bytes);
     comm->receives[comm->sequence % RONDO_VERBS_SLOTS] = request;
+    rondo_net_events_begin(&request->events);
+    if (RONDO_UNLIKELY(request->events.parent != NULL)) {
+        tell_receive(comm, request);
+    }
     status = receives_post(comm);
     status = status == RONDO_SUCCESS ? cts_post(comm, request, data, regions, place) : status;
     if (status != RONDO_SUCCESS) {
@@ -248,6 +266,40 @@ rondo_status rondo_verbs_iflush(void *comm_in, int n, void *const *data, const s
     return RONDO_SUCCESS;
 }
 
+/* ---- writes with a word ---- */
+
+rondo_status rondo_verbs_irecv_word(void *comm_in, struct rondo_net_came *came, void **request_out)
+{
+    struct rondo_verbs_comm *comm = comm_in;
+    uint64_t *size = comm->memory->sizes[comm->sequence % RONDO_VERBS_SLOTS];
+    void *data = NULL, *region = NULL;
+    size_t bytes = 0;
+    int tag = RONDO_VERBS_WORD_TAG;
+    /* Its slot belongs to a message that has been tested, or to none: nobody writes there before the
+     * clear-to-send. */
+    if (comm->in_use[RONDO_VERBS_RECV] < RONDO_NET_MAX_REQUESTS) {
+        __atomic_store_n(size, RONDO_VERBS_NO_NOTE, __ATOMIC_RELAXED);
+    }
+    RONDO_TRY(receive(comm, 1, &data, &bytes, &tag, &region, NULL, request_out));
+    if (*request_out != NULL) {
+        struct rondo_verbs_request *request = *request_out;
+        request->by_word = 1;
+        request->came = came;
+    }
+    return RONDO_SUCCESS;
+}
+
+uint32_t rondo_verbs_key(void *region) { return ((struct rondo_verbs_region *)region)->shared->mr->rkey; }
+
+static void word_give(const struct rondo_verbs_request *request)
+{
+    struct rondo_net_came *came = request->came;
+    *came = (struct rondo_net_came){ .word = request->word,
+                                     .has_note = request->has_note,
+                                     .bytes = request->bytes[0] };
+    memcpy(came->note, request->note, RONDO_NET_NOTE);
+}
+
 /* ---- completions ---- */
 
 static rondo_status strange(struct rondo_verbs_comm *comm, const char *what)
@@ -255,6 +307,25 @@ static rondo_status strange(struct rondo_verbs_comm *comm, const char *what)
     char ends[RONDO_VERBS_ENDS];
     rondo_verbs_ends(comm, ends);
     return rondo_verbs_comm_fail(comm, RONDO_REMOTE_ERROR, "%s, %s; the other end is broken", what, ends);
+}
+
+/* Read the word of a write, and its note. */
+static rondo_status word_take(struct rondo_verbs_comm *comm, struct rondo_verbs_request *request,
+                              uint32_t imm)
+{
+    const uint64_t *sizes = comm->memory->sizes[comm->finished % RONDO_VERBS_SLOTS];
+    uint64_t size = __atomic_load_n(&sizes[0], __ATOMIC_RELAXED);
+    if (size > UINT32_MAX && size != RONDO_VERBS_NO_NOTE) {
+        return strange(comm, "a write arrived that is longer than any");
+    }
+    request->word = imm;
+    request->has_note = size != RONDO_VERBS_NO_NOTE;
+    request->bytes[0] = request->has_note ? size : 0;
+    request->stripes = request->has_note ? rondo_verbs_stripes(comm, size) : 1;
+    if (request->has_note) {
+        memcpy(request->note, &sizes[1], RONDO_NET_NOTE);
+    }
+    return RONDO_SUCCESS;
 }
 
 /* Read the sizes of the next message, from the word on its first lane. They are read once: later writes of
@@ -297,7 +368,7 @@ static rondo_status words_take(struct rondo_verbs_comm *comm, struct rondo_verbs
         return RONDO_SUCCESS;
     }
     if (request->stripes == 0) {
-        RONDO_TRY(sizes_take(comm, request, imm));
+        RONDO_TRY(request->by_word ? word_take(comm, request, imm) : sizes_take(comm, request, imm));
     }
     for (int i = 1; i < request->stripes; i++) {
         const struct rondo_verbs_lane *lane = rondo_verbs_lane_of(comm, comm->finished, i);
@@ -402,8 +473,13 @@ rondo_status rondo_verbs_test(void *request_in, int *done, size_t *bytes)
     if (!request->done) {
         return goes_on(request) ? RONDO_SUCCESS : status;
     }
-    if (bytes != NULL) {
+    if (request->kind == RONDO_VERBS_RECV && request->by_word) {
+        word_give(request);
+    } else if (bytes != NULL) {
         memcpy(bytes, request->bytes, (size_t)(request->n + (request->place_bytes > 0)) * sizeof *bytes);
+    }
+    if (RONDO_UNLIKELY(request->events.parent != NULL)) {
+        rondo_net_events_end(&request->events);
     }
     request_give(request);
     *done = 1;

@@ -76,7 +76,8 @@ static int group_match(const struct rondo_verbs_group *group, int tag)
 
 static int part_fits(const struct rondo_verbs_group *group, int part)
 {
-    return group->placed || group->request[part]->bytes[0] <= group->cts[part].bytes;
+    return group->placed || group->request[part]->by_word ||
+           group->request[part]->bytes[0] <= group->cts[part].bytes;
 }
 
 /* Offset and length of a part's writes. */
@@ -87,6 +88,17 @@ static size_t part_from(const struct rondo_verbs_group *group, int part)
 static size_t part_bytes(const struct rondo_verbs_group *group, int part)
 {
     return group->request[part]->bytes[0] - part_from(group, part);
+}
+
+/* Where a part goes. */
+static struct rondo_net_target target_of(const struct rondo_verbs_group *group, int part)
+{
+    const struct rondo_verbs_cts *cts = &group->cts[part];
+    if (group->request[part]->by_word) {
+        return group->request[part]->target;
+    }
+    return group->placed ? (struct rondo_net_target){ cts->place, cts->place_rkey }
+                         : (struct rondo_net_target){ cts->address, cts->rkey };
 }
 
 /* Add a write of n pieces. The NIC, not the CPU, reads data that is not inline. */
@@ -102,6 +114,7 @@ static void chain_add(struct chain *chain, const struct rondo_verbs_lane *lane, 
     wr->wr.rdma.remote_addr = to;
     wr->wr.rdma.rkey = rkey;
     chain->n++;
+    chain->short_last = 0;
 }
 
 /* Find the pieces of [from, from + bytes) of a message. @return pieces */
@@ -128,32 +141,49 @@ static void add_stripe(const struct rondo_verbs_comm *comm, const struct rondo_v
                        int i, struct chain *chain, const struct rondo_verbs_lane *lane)
 {
     const struct rondo_verbs_request *request = group->request[part];
-    const struct rondo_verbs_cts *cts = &group->cts[part];
+    struct rondo_net_target to = target_of(group, part);
     size_t all = part_bytes(group, part), stripe = rondo_verbs_stripe(comm, all), from = (size_t)i * stripe;
+    if (request->by_word && !request->has_note) { /* the receiver cannot count its stripes */
+        stripe = rondo_max_size(all, 1);
+    }
     if (from < all) {
         struct ibv_sge sge[RONDO_VERBS_PIECES];
         int n = pieces_of(request, part_from(group, part) + from, rondo_min_size(stripe, all - from), sge);
-        chain_add(chain, lane, sge, n, (group->placed ? cts->place : cts->address) + from,
-                  group->placed ? cts->place_rkey : cts->rkey, request->by_cpu);
+        chain_add(chain, lane, sge, n, to.address + from, to.key, request->by_cpu);
     }
 }
 
-/* Write the sizes of the parts into the receiver's block. */
-static void add_sizes(struct rondo_verbs_comm *comm, const struct rondo_verbs_group *group,
-                      struct chain *chain, const struct rondo_verbs_lane *lane)
+/* Write into the receiver's block the first bytes of this end's sizes. */
+static void add_block(struct rondo_verbs_comm *comm, struct chain *chain, const struct rondo_verbs_lane *lane,
+                      size_t bytes)
 {
     uint64_t slot = comm->sequence % RONDO_VERBS_SLOTS;
-    uint64_t *sizes = comm->memory->sizes[slot];
-    for (int i = 0; i < group->parts; i++) {
-        sizes[i] = group->request[i]->bytes[0];
-    }
-    struct ibv_sge sge = { .addr = (uintptr_t)sizes,
-                           .length = (uint32_t)(sizeof *sizes * (size_t)group->parts),
+    struct ibv_sge sge = { .addr = (uintptr_t)comm->memory->sizes[slot],
+                           .length = (uint32_t)bytes,
                            .lkey = comm->memory_mr->lkey };
     uint64_t to = comm->theirs.address + offsetof(struct rondo_verbs_memory, sizes) +
                   slot * sizeof comm->memory->sizes[0];
     chain_add(chain, lane, &sge, 1, to, comm->theirs.rkey, 1);
     chain->short_last = 1;
+}
+
+static void add_sizes(struct rondo_verbs_comm *comm, const struct rondo_verbs_group *group,
+                      struct chain *chain, const struct rondo_verbs_lane *lane)
+{
+    uint64_t *sizes = comm->memory->sizes[comm->sequence % RONDO_VERBS_SLOTS];
+    for (int i = 0; i < group->parts; i++) {
+        sizes[i] = group->request[i]->bytes[0];
+    }
+    add_block(comm, chain, lane, sizeof *sizes * (size_t)group->parts);
+}
+
+static void add_note(struct rondo_verbs_comm *comm, const struct rondo_verbs_request *request,
+                     struct chain *chain, const struct rondo_verbs_lane *lane)
+{
+    uint64_t *sizes = comm->memory->sizes[comm->sequence % RONDO_VERBS_SLOTS];
+    sizes[0] = request->bytes[0];
+    memcpy(&sizes[1], request->note, RONDO_NET_NOTE);
+    add_block(comm, chain, lane, sizeof *sizes + RONDO_NET_NOTE);
 }
 
 /* The network may reorder packets within a write (adaptive routing); a separate write after it does not
@@ -171,7 +201,25 @@ static int is_told_apart(const struct rondo_verbs_comm *comm, size_t bytes)
 static uint32_t word_of(const struct rondo_verbs_group *group)
 {
     uint32_t bytes = (uint32_t)part_bytes(group, 0);
+    if (group->request[0]->by_word) {
+        return group->request[0]->word;
+    }
     return group->parts > 1 ? (uint32_t)group->parts : group->placed ? bytes | RONDO_VERBS_PLACED : bytes;
+}
+
+/* Somebody watches: an event for the queue pair, as of its signaled write. */
+static void tell_chain(const struct rondo_verbs_comm *comm, const struct rondo_verbs_group *group,
+                       const struct chain *chain, int n, const struct rondo_verbs_lane *lane)
+{
+    struct rondo_net_ib_event event = { .type = 1,
+                                        .qp = { .device = comm->device,
+                                                .wr_id = chain->wr[n - 1].wr_id,
+                                                .opcode = (int)chain->wr[n - 1].opcode,
+                                                .number = (int)lane->qp->qp_num } };
+    for (int i = 0; i < n; i++) {
+        event.qp.bytes += rondo_verbs_wr_bytes(&chain->wr[i]);
+    }
+    rondo_net_events_add(&group->request[0]->events, RONDO_NET_KIND_IB, &event);
 }
 
 /* Let the chain's last write announce completion, or a write without data. */
@@ -189,6 +237,9 @@ static rondo_status chain_post(struct rondo_verbs_comm *comm, const struct rondo
     chain->wr[last].opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
     chain->wr[last].send_flags |= IBV_SEND_SIGNALED;
     chain->wr[last].imm_data = htonl(word_of(group));
+    if (RONDO_UNLIKELY(group->request[0]->events.parent != NULL)) {
+        tell_chain(comm, group, chain, last + 1, lane);
+    }
     return rondo_verbs_post(comm, lane->qp, chain->wr, "write of a message");
 }
 
@@ -197,7 +248,9 @@ static int group_lanes(const struct rondo_verbs_comm *comm, const struct rondo_v
 {
     int lanes = 1;
     for (int part = 0; part < group->parts; part++) {
-        int stripes = part_fits(group, part) ? rondo_verbs_stripes(comm, part_bytes(group, part)) : 1;
+        const struct rondo_verbs_request *request = group->request[part];
+        int splits = part_fits(group, part) && (!request->by_word || request->has_note);
+        int stripes = splits ? rondo_verbs_stripes(comm, part_bytes(group, part)) : 1;
         lanes = stripes > lanes ? stripes : lanes;
     }
     return lanes;
@@ -220,6 +273,9 @@ static rondo_status group_post(struct rondo_verbs_comm *comm, struct rondo_verbs
         struct rondo_verbs_lane *lane = rondo_verbs_lane_of(comm, comm->sequence, i);
         struct chain chain;
         memset(&chain, 0, sizeof chain);
+        if (i == 0 && group->request[0]->has_note) {
+            add_note(comm, group->request[0], &chain, lane);
+        }
         for (int part = 0; part < group->parts; part++) {
             if (part_fits(group, part)) {
                 add_stripe(comm, group, part, i, &chain, lane);
@@ -245,9 +301,9 @@ void rondo_verbs_group_done(struct rondo_verbs_comm *comm, uint32_t sequence)
     group->parts = 0;
 }
 
-/* Queue a send of n pieces, of which a place can do without the first head_bytes. */
-static rondo_status give(struct rondo_verbs_comm *comm, const struct rondo_net_span *piece, int n,
-                         size_t head_bytes, int tag, void **request_out)
+/* Begin a send of n pieces. *request_out NULL: there is no room or no clear-to-send for this tag. */
+static rondo_status send_begin(struct rondo_verbs_comm *comm, const struct rondo_net_span *piece, int n,
+                               int tag, int *part_out, struct rondo_verbs_request **request_out)
 {
     struct rondo_verbs_group *group = &comm->groups[comm->sequence % RONDO_VERBS_SLOTS];
     struct rondo_verbs_request *request;
@@ -267,7 +323,7 @@ static rondo_status give(struct rondo_verbs_comm *comm, const struct rondo_net_s
     }
     request->n = 1;
     request->by_cpu = 1;
-    request->head_bytes = head_bytes;
+    rondo_net_events_begin(&request->events);
     for (int i = 0; i < n; i++) {
         const struct rondo_verbs_region *region = piece[i].region;
         if (piece[i].bytes > 0) {
@@ -278,6 +334,15 @@ static rondo_status give(struct rondo_verbs_comm *comm, const struct rondo_net_s
         }
         request->bytes[0] += piece[i].bytes;
     }
+    *part_out = part;
+    *request_out = request;
+    return RONDO_SUCCESS;
+}
+
+static rondo_status send_end(struct rondo_verbs_comm *comm, int part, struct rondo_verbs_request *request,
+                             void **request_out)
+{
+    struct rondo_verbs_group *group = &comm->groups[comm->sequence % RONDO_VERBS_SLOTS];
     group->request[part] = request;
     if (++group->matched == group->parts) {
         RONDO_TRY(group_post(comm, group));
@@ -285,6 +350,46 @@ static rondo_status give(struct rondo_verbs_comm *comm, const struct rondo_net_s
     }
     *request_out = request;
     return RONDO_SUCCESS;
+}
+
+/* Queue a send of n pieces, of which a place can do without the first head_bytes. */
+static rondo_status give(struct rondo_verbs_comm *comm, const struct rondo_net_span *piece, int n,
+                         size_t head_bytes, int tag, void **request_out)
+{
+    struct rondo_verbs_request *request;
+    int part;
+    *request_out = NULL;
+    RONDO_TRY(send_begin(comm, piece, n, tag, &part, &request));
+    if (request == NULL) {
+        return RONDO_SUCCESS;
+    }
+    request->head_bytes = head_bytes;
+    return send_end(comm, part, request, request_out);
+}
+
+rondo_status rondo_verbs_iwrite(void *comm_in, const struct rondo_net_span *data,
+                                const struct rondo_net_target *target, uint32_t word, const void *note,
+                                void **request_out)
+{
+    struct rondo_verbs_comm *comm = comm_in;
+    struct rondo_verbs_request *request;
+    int part;
+    *request_out = NULL;
+    RONDO_TRY(send_begin(comm, data, 1, RONDO_VERBS_WORD_TAG, &part, &request));
+    if (request == NULL) {
+        return RONDO_SUCCESS;
+    }
+    if (comm->groups[comm->sequence % RONDO_VERBS_SLOTS].parts != 1) {
+        return hostile_cts(comm);
+    }
+    request->by_word = 1;
+    request->target = *target;
+    request->word = word;
+    request->has_note = note != NULL;
+    if (note != NULL) {
+        memcpy(request->note, note, RONDO_NET_NOTE);
+    }
+    return send_end(comm, part, request, request_out);
 }
 
 rondo_status rondo_verbs_isend(void *comm, const void *data, size_t bytes, int tag, void *region,

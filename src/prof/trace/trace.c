@@ -4,16 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/mman.h>
 #include <time.h>
 
 struct trace_settings trace_settings;
 
-static uint64_t now_on(clockid_t clock)
-{
-    struct timespec t;
-    clock_gettime(clock, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
+enum { SMALL = 64 << 10, LARGE = 2 << 20 /* bytes of the first chunk, and of later ones: a huge page */ };
 
 /* ---- settings ---- */
 
@@ -48,6 +44,7 @@ static void read_settings(void)
     trace_settings.text = has_word(summary, "text");
     trace_settings.json = has_word(summary, "json");
     trace_settings.prometheus = has_word(summary, "prometheus");
+    trace_clock_open();
 }
 
 static int mask_of(enum trace_level level)
@@ -64,6 +61,7 @@ static int begin(void **context, int *mask, const char *name, uint64_t hash, int
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     struct trace_context *c = calloc(1, sizeof *c);
+    struct timespec real;
     pthread_once(&once, read_settings);
     if (c == NULL) {
         return 2; /* a system error: the library goes on without this plugin */
@@ -74,8 +72,10 @@ static int begin(void **context, int *mask, const char *name, uint64_t hash, int
     c->nranks = nranks;
     c->rank = rank;
     snprintf(c->name, sizeof c->name, "%s", name != NULL ? name : "");
-    c->begun_monotonic = now_on(CLOCK_MONOTONIC);
-    c->begun_real = now_on(CLOCK_REALTIME);
+    c->begun_monotonic = trace_ns();
+    clock_gettime(CLOCK_REALTIME, &real);
+    c->begun_real = (uint64_t)real.tv_sec * 1000000000u + (uint64_t)real.tv_nsec;
+    c->clock_rank = -1;
     *context = c;
     *mask = mask_of(trace_settings.level);
     return 0;
@@ -111,27 +111,54 @@ static int finalize(void *context)
 
 /* ---- records ---- */
 
-static struct trace_record *take(struct trace_context *c)
+/* A page that is touched for the first time costs as much as dozens of events, so chunks are huge pages where
+ * there are such. */
+static struct trace_chunk *chunk_new(size_t bytes)
 {
-    struct trace_record *r = NULL;
+    struct trace_chunk *chunk = aligned_alloc(bytes, bytes);
+    if (chunk == NULL) {
+        return NULL;
+    }
+    (void)madvise(chunk, bytes, MADV_HUGEPAGE);
+    *chunk = (struct trace_chunk){ .anchor = trace_anchor_now(),
+                                   .room = (uint32_t)((bytes - sizeof *chunk) / sizeof chunk->record[0]) };
+    return chunk;
+}
+
+/* The chunk is full: have another one. @return NULL: there is none. */
+static struct trace_chunk *grow(struct trace_context *c, struct trace_chunk *full)
+{
+    struct trace_chunk *chunk;
     pthread_mutex_lock(&c->lock);
-    if (c->nrecords < trace_settings.max && (c->last == NULL || c->last->n == TRACE_CHUNK)) {
-        struct trace_chunk *chunk = malloc(sizeof *chunk);
+    chunk = c->last;
+    if (chunk == full) { /* no other thread was here first */
+        uint64_t left = trace_settings.max - c->room;
+        chunk = left > 0 ? chunk_new(full == NULL ? SMALL : LARGE) : NULL;
         if (chunk != NULL) {
-            chunk->next = NULL;
-            chunk->n = 0;
-            *(c->last != NULL ? &c->last->next : &c->first) = chunk;
-            c->last = chunk;
+            chunk->room = chunk->room < left ? chunk->room : (uint32_t)left;
+            c->room += chunk->room;
+            *(full != NULL ? &full->next : &c->first) = chunk;
+            __atomic_store_n(&c->last, chunk, __ATOMIC_RELEASE);
         }
     }
-    if (c->nrecords < trace_settings.max && c->last != NULL && c->last->n < TRACE_CHUNK) {
-        r = &c->last->record[c->last->n++];
-        c->nrecords++;
-    } else {
-        c->lost++;
-    }
     pthread_mutex_unlock(&c->lock);
-    return r;
+    return chunk;
+}
+
+/* @return a record whose bytes are not set; NULL: there is no room. */
+static struct trace_record *take(struct trace_context *c)
+{
+    struct trace_chunk *chunk = __atomic_load_n(&c->last, __ATOMIC_ACQUIRE);
+    do {
+        if (chunk != NULL && __atomic_load_n(&chunk->n, __ATOMIC_RELAXED) < chunk->room) {
+            uint32_t at = __atomic_fetch_add(&chunk->n, 1, __ATOMIC_RELAXED);
+            if (at < chunk->room) {
+                return &chunk->record[at];
+            }
+        }
+    } while ((chunk = grow(c, chunk)) != NULL);
+    __atomic_fetch_add(&c->lost, 1, __ATOMIC_RELAXED);
+    return NULL;
 }
 
 /* Bytes of an element, by the names that NCCL and Rondo give to types. */
@@ -169,12 +196,9 @@ static uint64_t bytes_of(const struct trace_context *c, const char *func, const 
 
 static void fill_coll(struct trace_record *r, const struct rondo_prof_descr_v4 *d)
 {
-    r->call.what = (struct trace_what){ .func = d->coll.func,
-                                        .datatype = d->coll.datatype,
-                                        .algo = d->coll.algo,
-                                        .proto = d->coll.proto,
-                                        .bytes = bytes_of(r->context, d->coll.func, d->coll.datatype,
-                                                          d->coll.count) };
+    r->call.what = (struct trace_what){
+        .func = d->coll.func, .datatype = d->coll.datatype, .algo = d->coll.algo, .proto = d->coll.proto
+    };
     r->peer = d->coll.root;
     r->call.seq = d->coll.seq;
     r->call.count = d->coll.count;
@@ -183,15 +207,20 @@ static void fill_coll(struct trace_record *r, const struct rondo_prof_descr_v4 *
 
 static void fill_p2p(struct trace_record *r, const struct rondo_prof_descr_v4 *d)
 {
-    r->call.what = (struct trace_what){ .func = d->p2p.func,
-                                        .datatype = d->p2p.datatype,
-                                        .algo = "P2P",
-                                        .proto = "",
-                                        .bytes = bytes_of(r->context, d->p2p.func, d->p2p.datatype,
-                                                          d->p2p.count) };
+    r->call.what =
+        (struct trace_what){ .func = d->p2p.func, .datatype = d->p2p.datatype, .algo = "P2P", .proto = "" };
     r->peer = d->p2p.peer;
     r->call.count = d->p2p.count;
     r->call.nchannels = d->p2p.nchannels;
+}
+
+/* The first lane of its connection that no open step has; the last one for all that come too many. */
+static void take_lane(struct trace_record *r)
+{
+    if (r->parent != NULL) {
+        r->step.lane = ~r->parent->op.lanes != 0 ? __builtin_ctz(~r->parent->op.lanes) : 31;
+        r->parent->op.lanes |= 1u << r->step.lane;
+    }
 }
 
 static int start(void *context, void **handle, const struct rondo_prof_descr_v4 *d, uint32_t type)
@@ -223,9 +252,10 @@ static int start(void *context, void **handle, const struct rondo_prof_descr_v4 
     default:
         r->parent = d->parent;
         r->step.step = d->proxy_step.step;
+        take_lane(r);
         break;
     }
-    r->start = now_on(CLOCK_MONOTONIC);
+    r->start = trace_ticks();
     *handle = r;
     return 0;
 }
@@ -250,9 +280,10 @@ static int is_call(const struct trace_record *r)
 static int stop(void *handle)
 {
     struct trace_record *r = handle, *up = r->parent;
-    r->stop = now_on(CLOCK_MONOTONIC);
+    r->stop = trace_ticks();
     if (r->type == RONDO_PROF_PROXY_STEP && up != NULL) {
         up->op.bytes += r->step.bytes;
+        up->op.lanes &= ~(1u << r->step.lane);
     }
     if ((r->type == RONDO_PROF_KERNEL_CH || r->type == RONDO_PROF_PROXY_OP) && up != NULL) {
         up->call.last = up->call.last < r->stop ? r->stop : up->call.last;
@@ -268,9 +299,9 @@ static int state(void *handle, int state, void *arguments)
         return 0;
     }
     if (state == RONDO_PROF_STEP_SEND_PEER_WAIT || state == RONDO_PROF_STEP_RECV_FLUSH_WAIT) {
-        r->step.waited = now_on(CLOCK_MONOTONIC);
+        r->step.waited = trace_ticks();
     } else if (state == RONDO_PROF_STEP_SEND_WAIT || state == RONDO_PROF_STEP_RECV_GPU_WAIT) {
-        r->step.moved = now_on(CLOCK_MONOTONIC);
+        r->step.moved = trace_ticks();
     }
     if ((state == RONDO_PROF_STEP_SEND_WAIT || state == RONDO_PROF_STEP_RECV_FLUSH_WAIT) && args != NULL) {
         r->step.bytes = args->proxy_step.bytes;
@@ -282,9 +313,10 @@ static int state(void *handle, int state, void *arguments)
 static void count_calls(struct trace_context *c)
 {
     for (struct trace_chunk *chunk = c->first; chunk != NULL; chunk = chunk->next) {
-        for (int i = 0; i < chunk->n; i++) {
+        for (uint64_t i = 0; i < trace_records(chunk); i++) {
             struct trace_record *r = &chunk->record[i];
             if (is_call(r) && r->stop != 0) {
+                r->call.what.bytes = bytes_of(c, r->call.what.func, r->call.what.datatype, r->call.count);
                 r->stop = r->stop < r->call.last ? r->call.last : r->stop;
                 trace_summary_add(c, &r->call.what, r->stop - r->start);
             }
@@ -294,9 +326,23 @@ static void count_calls(struct trace_context *c)
 
 static int finish(void *context)
 {
-    count_calls(context);
-    return finalize(context);
+    struct trace_context *c = context;
+    c->end = trace_anchor_now();
+    trace_times(c);
+    count_calls(c);
+    return finalize(c);
 }
+
+__attribute__((visibility("default"))) extern const rondo_prof_clock_fn rondoProfilerClock_v1;
+static int clock_is(void *context, int rank, int64_t offset_ns, int64_t error_ns)
+{
+    struct trace_context *c = context;
+    c->clock_rank = rank;
+    c->offset_ns = offset_ns;
+    c->error_ns = error_ns;
+    return 0;
+}
+const rondo_prof_clock_fn rondoProfilerClock_v1 = clock_is;
 
 #define TABLE(version, begin_fn, start_fn)                                                           \
     __attribute__((                                                                                  \

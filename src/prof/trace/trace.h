@@ -3,20 +3,24 @@
  * each kind of call. It uses the interface of NCCL's profiler plugins alone (prof_abi.h), so it serves NCCL
  * too, from version 4 on. docs/profiler.md has its variables and its files.
  *
- * trace.c: events become records. summary.c: calls that are alike, counted. write.c: the files.
- * A context belongs to one thread at a time, as the interface has it for Rondo; NCCL's proxy threads start
- * and stop events beside the caller, so records are taken under a lock that is free as a rule.
+ * trace.c: events become records. clock.c: their times. summary.c: calls that are alike, counted. write.c:
+ * the files. An event costs a place in a chunk and a look at the processor's counter; all else waits for the
+ * end. A context belongs to one thread at a time, as the interface has it for Rondo; NCCL's proxy threads
+ * start and stop events beside the caller, so places are taken by an atomic addition.
  */
 #ifndef RONDO_PROF_TRACE_TRACE_H
 #define RONDO_PROF_TRACE_TRACE_H
 
 #include <pthread.h>
 #include <stdio.h>
+#if defined(__x86_64__)
+#include <x86intrin.h>
+#endif
 
 #include "prof/prof_abi.h"
 
 enum trace_level { TRACE_CALLS, TRACE_CHANNELS, TRACE_STEPS };
-enum { TRACE_CHUNK = 1024, TRACE_NAME = 64, TRACE_BUCKETS = 40, TRACE_ROWS = 512 };
+enum { TRACE_NAME = 64, TRACE_BUCKETS = 40, TRACE_ROWS = 512 };
 
 /* What a call is: all but its times. Strings are constants of the library that calls. */
 struct trace_what {
@@ -24,7 +28,7 @@ struct trace_what {
     uint64_t bytes; /* as benchmarks count them: of the larger buffer of a rank */
 };
 
-/* An event. Times are CLOCK_MONOTONIC in ns. */
+/* An event. Times are ticks (clock.c), and from trace_times on CLOCK_MONOTONIC in ns. */
 struct trace_record {
     struct trace_context *context;
     struct trace_record *parent;
@@ -40,20 +44,27 @@ struct trace_record {
         } call;
         struct {
             int32_t nsteps, is_send;
+            uint32_t lanes; /* bits: taken by steps that are open */
             uint64_t bytes;
         } op;
         struct {
-            int32_t step;
+            int32_t step, lane;     /* steps that overlap have different lanes */
             uint64_t waited, moved; /* when the data was here, and when it began to move */
             uint64_t bytes;
         } step;
     };
 };
 
+/* The ticks and the time at one moment. */
+struct trace_anchor {
+    uint64_t ticks, ns;
+};
+
 struct trace_chunk {
     struct trace_chunk *next;
-    int n;
-    struct trace_record record[TRACE_CHUNK];
+    struct trace_anchor anchor;
+    uint32_t room, n; /* n: atomic; above room: it was full */
+    struct trace_record record[];
 };
 
 /* Calls that are alike. Times in ns. */
@@ -69,8 +80,14 @@ struct trace_context {
     int nranks, nnodes, rank;
     char name[TRACE_NAME];
     uint64_t begun_monotonic, begun_real;
-    struct trace_chunk *first, *last;
-    uint64_t nrecords, lost; /* lost: events above RONDO_TRACE_MAX, which the trace lacks */
+    struct trace_chunk *first, *last; /* last: atomic */
+    uint64_t room,
+        lost; /* room: of all chunks; lost: events above RONDO_TRACE_MAX, which the trace lacks; atomic */
+    struct trace_anchor end;
+    /* What was measured when the communicator began: add offset_ns to times of this host to get those of rank
+     * clock_rank's, to error_ns. clock_rank -1: nothing was. */
+    int clock_rank;
+    int64_t offset_ns, error_ns;
     struct trace_row row[TRACE_ROWS];
     int nrows;
     uint64_t rows_lost; /* calls of kinds for which there was no row */
@@ -83,6 +100,28 @@ struct trace_settings {
     int text, json, prometheus;
 };
 extern struct trace_settings trace_settings;
+
+static inline uint64_t trace_records(const struct trace_chunk *chunk)
+{
+    return chunk->n < chunk->room ? chunk->n : chunk->room;
+}
+
+/** Find out how to tell the time; once, before trace_ticks. */
+void trace_clock_open(void);
+extern int trace_counts; /* ticks are the processor's counter */
+uint64_t trace_ns(void);
+static inline uint64_t trace_ticks(void)
+{
+#if defined(__x86_64__)
+    if (__builtin_expect(trace_counts, 1)) {
+        return __rdtsc();
+    }
+#endif
+    return trace_ns();
+}
+struct trace_anchor trace_anchor_now(void);
+/** Make all times of the records ns, once the context has its end. */
+void trace_times(struct trace_context *context);
 
 /** Count a call that has ended. */
 void trace_summary_add(struct trace_context *context, const struct trace_what *what, uint64_t ns);

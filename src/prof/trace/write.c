@@ -42,14 +42,17 @@ static void print_text(FILE *file, const char *text)
 
 /* ---- the trace ---- */
 
-enum { CALLS = 0, CHANNELS = 1, CONNS = 1000000 /* thread numbers: calls; channel c; its conns */ };
+/* Thread numbers: calls; channel c; its conns; further lanes of a conn, for steps that overlap. 64 channels and
+ * 32 lanes fit into an int. */
+enum { CALLS = 0, CHANNELS = 1, CONNS = 1000000, LANES = 65 * CONNS };
 
 static int thread_of(const struct trace_record *r)
 {
     switch (r->type) {
     case RONDO_PROF_KERNEL_CH: return CHANNELS + r->channel;
     case RONDO_PROF_PROXY_OP: return CONNS * (1 + r->channel) + 2 * r->peer + r->op.is_send;
-    case RONDO_PROF_PROXY_STEP: return r->parent != NULL ? thread_of(r->parent) : CONNS;
+    case RONDO_PROF_PROXY_STEP:
+        return r->parent != NULL ? LANES * r->step.lane + thread_of(r->parent) : CONNS;
     default: return CALLS;
     }
 }
@@ -131,13 +134,17 @@ static void write_trace(const struct trace_context *c)
     print_text(file, host);
     fputs(",\"boot_id\":", file);
     print_boot_id(file);
+    if (c->clock_rank >= 0) {
+        fprintf(file, ",\"clock\":{\"rank\":%d,\"offset_us\":%.3f,\"error_us\":%.3f}", c->clock_rank,
+                (double)c->offset_ns / 1e3, (double)c->error_ns / 1e3);
+    }
     fprintf(file, ",\"monotonic_ns\":%llu,\"real_ns\":%llu,\"lost\":%llu},\n\"traceEvents\":[\n",
             (unsigned long long)c->begun_monotonic, (unsigned long long)c->begun_real,
             (unsigned long long)c->lost);
     fprintf(file, "{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":%d,\"args\":{\"name\":\"rank %d\"}}",
             c->rank, c->rank);
     for (const struct trace_chunk *chunk = c->first; chunk != NULL; chunk = chunk->next) {
-        for (int i = 0; i < chunk->n; i++) {
+        for (uint64_t i = 0; i < trace_records(chunk); i++) {
             if (chunk->record[i].stop != 0) {
                 print_record(file, &chunk->record[i]);
             }

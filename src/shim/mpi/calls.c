@@ -1,62 +1,53 @@
 /* The functions of MPI that a program calls: each takes the call over, or passes it on as it is. */
 #include "shim/mpi/helper.h"
+#include "shim/mpi/plan.h"
 #include "shim/mpi/shim.h"
 
-/* How a row's arguments become a plan, with counts of any width. */
-#define PLAN_ALLGATHER shim_plan_allgather(&call, sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype)
-#define PLAN_ALLGATHERV                                                                       \
-    shim_plan_allgatherv(&call, sendbuf, sendcount, sendtype, recvbuf, SHIM_INTS(recvcounts), \
-                         SHIM_INTS(displs), recvtype)
-#define PLAN_ALLREDUCE shim_plan_allreduce(&call, sendbuf, recvbuf, count, datatype, op)
-#define PLAN_ALLTOALL shim_plan_alltoall(&call, sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype)
-#define PLAN_ALLTOALLV                                                                                \
-    shim_plan_alltoallv(&call, sendbuf, SHIM_INTS(sendcounts), SHIM_INTS(sdispls), sendtype, recvbuf, \
-                        SHIM_INTS(recvcounts), SHIM_INTS(rdispls), recvtype)
-#define PLAN_BARRIER shim_plan_barrier(&call)
-#define PLAN_BCAST shim_plan_bcast(&call, buffer, count, datatype, root)
-#define PLAN_GATHER shim_plan_gather(&call, sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, root)
-#define PLAN_GATHERV                                                                       \
-    shim_plan_gatherv(&call, sendbuf, sendcount, sendtype, recvbuf, SHIM_INTS(recvcounts), \
-                      SHIM_INTS(displs), recvtype, root)
-#define PLAN_REDUCE shim_plan_reduce(&call, sendbuf, recvbuf, count, datatype, op, root)
-#define PLAN_REDUCE_SCATTER \
-    shim_plan_reduce_scatter(&call, sendbuf, recvbuf, SHIM_INTS(recvcounts), datatype, op)
-#define PLAN_REDUCE_SCATTER_BLOCK \
-    shim_plan_reduce_scatter_block(&call, sendbuf, recvbuf, recvcount, datatype, op)
-#define PLAN_SCATTER \
-    shim_plan_scatter(&call, sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, root)
-#define PLAN_SCATTERV                                                                               \
-    shim_plan_scatterv(&call, sendbuf, SHIM_INTS(sendcounts), SHIM_INTS(displs), sendtype, recvbuf, \
-                       recvcount, recvtype, root)
-
+/* A call that the last one like it left to MPI goes there at once. */
 #define BLOCKING(NAME, function, C, D)                                                                \
-    int MPI_##function(SHIM_PARAMS_##NAME(C, D))                                                      \
+    static __attribute__((noinline)) int planned_##function(SHIM_PARAMS_##NAME(C, D))                 \
     {                                                                                                 \
         struct shim_call call;                                                                        \
         if (RONDO_LIKELY(shim_begin(&call, SHIM_##NAME, comm)) && PLAN_##NAME && shim_takes(&call)) { \
             return shim_run(&call);                                                                   \
         }                                                                                             \
+        shim_note_left(0, &call, comm, LEFT_##NAME);                                                  \
         int helped = shim_help_begin(), code = PMPI_##function(SHIM_ARGS_##NAME);                     \
         shim_help_end(helped);                                                                        \
         if (RONDO_UNLIKELY(call.timed)) {                                                             \
             shim_passed(&call);                                                                       \
         }                                                                                             \
         return code;                                                                                  \
+    }                                                                                                 \
+    int MPI_##function(SHIM_PARAMS_##NAME(C, D))                                                      \
+    {                                                                                                 \
+        return shim_is_left(0, SHIM_##NAME, comm, LEFT_##NAME) && !shim_help_is_needed()              \
+                   ? PMPI_##function(SHIM_ARGS_##NAME)                                                \
+                   : planned_##function(SHIM_ARGS_##NAME);                                            \
     }
 
-#define REQUEST(NAME, function, C, D)                                                               \
-    int MPI_##function(SHIM_PARAMS_##NAME(C, D), MPI_Request *request)                              \
-    {                                                                                               \
-        struct shim_call call;                                                                      \
-        if (RONDO_LIKELY(shim_begin(&call, SHIM_##NAME, comm)) && request != NULL && PLAN_##NAME && \
-            shim_takes_request(&call)) {                                                            \
-            return shim_request_start(&call, request);                                              \
-        }                                                                                           \
-        int code = PMPI_##function(SHIM_ARGS_##NAME, request);                                      \
-        if (RONDO_UNLIKELY(call.timed)) {                                                           \
-            shim_passed(&call);                                                                     \
-        }                                                                                           \
-        return code;                                                                                \
+#define REQUEST(NAME, function, C, D)                                                                       \
+    static __attribute__((noinline)) int planned_##function(SHIM_PARAMS_##NAME(C, D), MPI_Request *request) \
+    {                                                                                                       \
+        struct shim_call call;                                                                              \
+        if (RONDO_LIKELY(shim_begin(&call, SHIM_##NAME, comm)) && request != NULL && PLAN_##NAME &&         \
+            shim_takes_request(&call)) {                                                                    \
+            return shim_request_start(&call, request);                                                      \
+        }                                                                                                   \
+        if (request != NULL) {                                                                              \
+            shim_note_left(1, &call, comm, LEFT_##NAME);                                                    \
+        }                                                                                                   \
+        int code = PMPI_##function(SHIM_ARGS_##NAME, request);                                              \
+        if (RONDO_UNLIKELY(call.timed)) {                                                                   \
+            shim_passed(&call);                                                                             \
+        }                                                                                                   \
+        return code;                                                                                        \
+    }                                                                                                       \
+    int MPI_##function(SHIM_PARAMS_##NAME(C, D), MPI_Request *request)                                      \
+    {                                                                                                       \
+        return shim_is_left(1, SHIM_##NAME, comm, LEFT_##NAME)                                              \
+                   ? PMPI_##function(SHIM_ARGS_##NAME, request)                                             \
+                   : planned_##function(SHIM_ARGS_##NAME, request);                                         \
     }
 
 /* A library that this one may run with need not have it. */

@@ -10,11 +10,13 @@
 #include "base/param.h"
 #include "mpi/rondo_mpi.h"
 #include "net/peer.h"
+#include "shim/mpi/mpis.h"
 #include "shim/mpi/shim.h"
 
 __thread struct shim_thread shim_thread;
 unsigned shim_generation = 1;
-int shim_reporting;
+int shim_reporting, shim_inside_mpi;
+struct shim_settings shim_process_settings;
 
 static struct {
     pthread_mutex_t lock;
@@ -24,7 +26,6 @@ static struct {
     int nlive;                      /* communicators of Rondo */
     struct shim_comm *first, *last; /* all states */
     struct shim_comm *orphans;      /* children of states that are gone */
-    struct shim_settings settings;
 } process = { .lock = PTHREAD_MUTEX_INITIALIZER, .keyval = MPI_KEYVAL_INVALID };
 
 /* What calls find that have no state of their own. */
@@ -103,8 +104,6 @@ static void settings_read(struct shim_settings *s)
     shim_reporting = s->report[0] != '\0' && strcmp(s->report, "0") != 0;
 }
 
-const struct shim_settings *shim_settings(void) { return &process.settings; }
-
 /* ---- the end ---- */
 
 static void list_remove(struct shim_comm *c)
@@ -173,7 +172,7 @@ static int process_ends(MPI_Comm comm, int key, void *value, void *extra)
     __atomic_store_n(&process.closed, 1, __ATOMIC_RELEASE);
     __atomic_add_fetch(&shim_generation, 1, __ATOMIC_RELEASE);
     if (shim_reporting) {
-        shim_report_write(process.settings.report);
+        shim_report_write(shim_process_settings.report);
     }
     for (c = process.first; c != NULL; c = c->next) {
         c->leaves = SHIM_BY_CLOSED;
@@ -194,11 +193,11 @@ static int process_ends(MPI_Comm comm, int key, void *value, void *extra)
 static void process_begin(void)
 {
     int self_key = MPI_KEYVAL_INVALID;
-    settings_read(&process.settings);
+    settings_read(&shim_process_settings);
     if (PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, comm_deleted, &process.keyval, NULL) != MPI_SUCCESS ||
         PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, process_ends, &self_key, NULL) != MPI_SUCCESS ||
         PMPI_Comm_set_attr(MPI_COMM_SELF, self_key, NULL) != MPI_SUCCESS) {
-        process.settings.off = 1;
+        shim_process_settings.off = 1;
     }
     process.ready = 1;
 }
@@ -209,7 +208,9 @@ static struct shim_comm *comm_attach(MPI_Comm comm)
     int inter = 0;
     if (c == NULL || PMPI_Comm_set_attr(comm, process.keyval, c) != MPI_SUCCESS) {
         free(c); /* the other ranks go on with Rondo, so this is an error */
-        PMPI_Comm_call_errhandler(comm, MPI_ERR_NO_MEM);
+        if (!shim_inside_mpi) {
+            PMPI_Comm_call_errhandler(comm, MPI_ERR_NO_MEM);
+        }
         return &off;
     }
     c->comm = comm;
@@ -237,7 +238,7 @@ static struct shim_comm *comm_look_up(MPI_Comm comm)
         process_begin();
     }
     pthread_mutex_unlock(&process.lock);
-    if (process.settings.off || (process.settings.allowed == 0 && !shim_reporting)) {
+    if (shim_process_settings.off || (shim_process_settings.allowed == 0 && !shim_reporting)) {
         return &off;
     }
     if (PMPI_Comm_get_attr(comm, process.keyval, &value, &found) != MPI_SUCCESS) {
@@ -295,7 +296,7 @@ static void vote_fill(const struct shim_cells *cells, struct vote *mine)
     mine->no_requests = !shim_progress_works();
     mine->against = cells == NULL                           ? SHIM_BY_FAILED
                     : dl_iterate_phdr(is_gpu_library, NULL) ? SHIM_BY_GPU
-                    : __atomic_load_n(&process.nlive, __ATOMIC_RELAXED) >= process.settings.comms
+                    : __atomic_load_n(&process.nlive, __ATOMIC_RELAXED) >= shim_process_settings.comms
                         ? SHIM_BY_MANY
                         : SHIM_BY_NONE;
 }
@@ -342,7 +343,7 @@ struct shim_comm *shim_comm_new_child(const struct shim_comm *c)
 {
     struct shim_comm *child = NULL;
     if (c->nchildren < SHIM_MAX_CHILDREN &&
-        __atomic_load_n(&process.nlive, __ATOMIC_RELAXED) < process.settings.comms) {
+        __atomic_load_n(&process.nlive, __ATOMIC_RELAXED) < shim_process_settings.comms) {
         child = calloc(1, sizeof *child);
     }
     if (child != NULL) {
@@ -365,36 +366,37 @@ int shim_comm_make_child(struct shim_comm *c, struct shim_comm *child)
 
 /* ---- a wrong pairing ---- */
 
-#ifdef OPEN_MPI
-static const char own_name[] = "librondo_pmpi_openmpi.so", own_mpi[] = "Open MPI";
-static const char *const other_files[] = { "libmpi.so.12", "libmpich.so.12" };
-#else
-static const char own_name[] = "librondo_pmpi_mpich.so", own_mpi[] = "MPICH";
-static const char *const other_files[] = { "libmpi.so.40" };
-#endif
+/* The MPI for which this file is compiled. */
+static const struct shim_mpi *own_mpi(void)
+{
+    const struct shim_mpi *own = shim_mpis;
+    while (strcmp(own->name, SHIM_MPI) != 0) {
+        own++;
+    }
+    return own;
+}
 
 static int is_other_mpi(struct dl_phdr_info *info, size_t bytes, void *arg)
 {
-    const char *slash = strrchr(info->dlpi_name, '/');
+    const struct shim_mpi *found = shim_mpi_of(info->dlpi_name);
     (void)bytes;
-    for (size_t i = 0; i < RONDO_COUNTOF(other_files); i++) {
-        if (slash != NULL && strncmp(slash + 1, other_files[i], strlen(other_files[i])) == 0) {
-            *(const char **)arg = info->dlpi_name;
-            return 1;
-        }
+    if (found == NULL || found == own_mpi()) {
+        return 0;
     }
-    return 0;
+    *(const char **)arg = info->dlpi_name;
+    return 1;
 }
 
 /* Preloaded by name into a program of another MPI, whose handles mean something else. (librondo_pmpi.so finds
  * the right library itself.) */
 static __attribute__((constructor)) void pairing_check(void)
 {
+    static const char own_name[] = "librondo_pmpi_" SHIM_MPI ".so";
     const char *preloaded = getenv("LD_PRELOAD"), *other = NULL;
     if (preloaded != NULL && strstr(preloaded, own_name) != NULL &&
         dl_iterate_phdr(is_other_mpi, &other) != 0) {
         fprintf(stderr, "%s is for programs of %s, but this one uses %s: preload librondo_pmpi.so instead\n",
-                own_name, own_mpi, other);
+                own_name, own_mpi()->text, other);
         _exit(1);
     }
 }

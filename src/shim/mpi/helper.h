@@ -13,10 +13,14 @@ extern int shim_moving __attribute__((visibility("hidden")));
 void shim_help_begin_slow(void) __attribute__((visibility("hidden")));
 /** The wait is over. helped: what shim_help_begin returned. */
 void shim_help_end(int helped) __attribute__((visibility("hidden")));
+static inline int shim_help_is_needed(void)
+{
+    return __builtin_expect(__atomic_load_n(&shim_moving, __ATOMIC_RELAXED) != 0, 0);
+}
 /** This thread is about to wait in MPI. @return for shim_help_end */
 static inline int shim_help_begin(void)
 {
-    if (__builtin_expect(__atomic_load_n(&shim_moving, __ATOMIC_RELAXED) == 0, 1)) {
+    if (!shim_help_is_needed()) {
         return 0;
     }
     shim_help_begin_slow();

@@ -1,7 +1,7 @@
 /*
  * Persistent collectives. What the program gets is a persistent receive from this rank itself, so that
- * MPI_Wait, MPI_Test and their relatives need no help of ours. MPI_Start starts both the receive and a call of
- * Rondo, and the end of that call sends the message.
+ * MPI_Wait, MPI_Test and their relatives need no help of ours. MPI_Start starts both the receive and a call
+ * of Rondo, and the end of that call sends the message.
  *
  * Ranks may start the persistent calls of a communicator in different orders, but Rondo's communicator takes
  * calls in one order. So each has a communicator of Rondo for itself, a child of the state of MPI's. A freed

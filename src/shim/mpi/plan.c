@@ -103,14 +103,15 @@ int shim_plan_reduce_scatter_block(struct shim_call *call, const void *send, voi
     return reduction(call, count, count > MOST ? count : count * call->c->n, type, op);
 }
 
-/* The blocks of the result are out.counts, which the ranks have in common. */
+/* The blocks of the result are out.counts, which the ranks have in common; equal ones need no preparation. */
 int shim_plan_reduce_scatter(struct shim_call *call, const void *send, void *recv, struct shim_ints counts,
                              MPI_Datatype type, MPI_Op op)
 {
-    int64_t total = 0;
-    int is_negative = counts.at == NULL;
+    int64_t total = 0, first = counts.at != NULL ? shim_int(counts, 0) : 0;
+    int is_negative = counts.at == NULL, are_equal = 1;
     for (int r = 0; r < call->c->n && !is_negative; r++) {
         is_negative = shim_int(counts, r) < 0;
+        are_equal &= shim_int(counts, r) == first;
         total += shim_int(counts, r);
     }
     /* A rank without a block may pass NULL to receive it, but it sends as all do. */
@@ -121,10 +122,10 @@ int shim_plan_reduce_scatter(struct shim_call *call, const void *send, void *rec
     }
     call->send = send == MPI_IN_PLACE ? recv : send;
     call->recv = recv;
-    call->moves = 1;
+    call->moves = !are_equal;
     call->has_out = call->has_in = 0;
     call->out.counts = counts;
-    return reduction(call, total, total, type, op);
+    return reduction(call, are_equal ? first : total, total, type, op);
 }
 
 int shim_plan_barrier(struct shim_call *call)
@@ -170,7 +171,8 @@ static inline int movement(struct shim_call *call, int64_t count, size_t size, i
     call->dtype = RONDO_UINT8;
     call->op = 0;
     call->moves = (call->has_out && !call->out.is_plain) || (call->has_in && !call->in.is_plain);
-    if (size > (size_t)MOST || (count > 0 && (int64_t)size > MOST / count / copies)) {
+    if (size > (size_t)MOST || (count > MOST && size > 0) || count * (int64_t)size > MOST ||
+        count * (int64_t)size * copies > MOST) {
         call->bytes = (size_t)MOST + 1;
         return shim_leave(call, SHIM_BY_SIZE);
     }
@@ -345,8 +347,8 @@ int shim_plan_allgatherv(struct shim_call *call, const void *send, int64_t sendc
     return 1;
 }
 
-/* A side of `count` elements that this rank alone knows; none if there are no elements, as its type and address
- * mean nothing then. @return 0: MPI refuses it */
+/* A side of `count` elements that this rank alone knows; none if there are no elements, as its type and
+ * address mean nothing then. @return 0: MPI refuses it */
 static int leaf_side(struct shim_side *s, int *has, const void *buf, int64_t count, MPI_Datatype type)
 {
     *has = count != 0;

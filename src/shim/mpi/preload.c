@@ -1,12 +1,12 @@
 /*
  * librondo_pmpi.so, which a user preloads: it finds out which MPI the process uses, opens the face that was
- * built for it (librondo_pmpi_openmpi.so or librondo_pmpi_mpich.so, beside this file), and jumps there. It
- * needs no MPI itself, so that launchers and shells that inherit LD_PRELOAD take no notice. It does need
- * librondo.so, whose thread-local variables have to be there when the process starts.
+ * built for it (librondo_pmpi_openmpi.so, say, beside this file; base/mpis.def has the MPIs), and jumps
+ * there. It needs no MPI itself, so that launchers and shells that inherit LD_PRELOAD take no notice. It does
+ * need librondo.so, whose thread-local variables have to be there when the process starts.
  *
  * Its functions have the names of MPI's and know nothing of their arguments: each jumps to what its slot
- * holds. At first that is a function that fills the slot: most programs call few of them. Where there is no face
- * for the MPI, a slot holds the MPI library's own function.
+ * holds. At first that is a function that fills the slot: most programs call few of them. Where there is no
+ * face for the MPI, a slot holds the MPI library's own function.
  */
 #include <dlfcn.h>
 #include <link.h>
@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "shim/mpi/mpis.h"
 #include "shim/mpi/shim.def"
 #include "shim/mpi/wait.def"
 
@@ -73,20 +74,14 @@ static struct {
 
 static int library_is_mpi(struct dl_phdr_info *info, size_t bytes, void *arg)
 {
-    static const struct {
-        const char *file, *name;
-    } known[] = { { "libmpi.so.40", "openmpi" }, { "libmpi.so.12", "mpich" }, { "libmpich.so.12", "mpich" } };
-    const char *slash = strrchr(info->dlpi_name, '/'), *file = slash != NULL ? slash + 1 : info->dlpi_name;
+    const struct shim_mpi *found = shim_mpi_of(info->dlpi_name);
     (void)bytes, (void)arg;
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-        size_t length = strlen(known[i].file);
-        if (strncmp(file, known[i].file, length) == 0 && (file[length] == '\0' || file[length] == '.')) {
-            mpi.name = known[i].name;
-            snprintf(mpi.path, sizeof mpi.path, "%s", info->dlpi_name);
-            return 1;
-        }
+    if (found == NULL) {
+        return 0;
     }
-    return 0;
+    mpi.name = found->name;
+    snprintf(mpi.path, sizeof mpi.path, "%s", info->dlpi_name);
+    return 1;
 }
 
 /* Open the face for the MPI, from the folder of this library. */
@@ -96,8 +91,8 @@ static void *face_open(void)
     Dl_info info;
     if (mpi.name == NULL || dladdr(&mpi, &info) == 0) {
         RONDO_WARN(
-            "librondo_pmpi.so: the program uses an MPI that Rondo does not know (it knows libmpi.so.40 "
-            "and libmpi.so.12); MPI carries all calls");
+            "librondo_pmpi.so: the program uses an MPI that Rondo does not know (it knows libmpi.so.40, "
+            "libmpi.so.12 and libmpi_abi.so.1); MPI carries all calls");
         return NULL;
     }
     const char *slash = strrchr(info.dli_fname, '/');

@@ -3,7 +3,8 @@
  *   a hook    Open MPI's progress engine runs functions that are registered with it (opal_progress_register,
  *             which its own components use).
  *   a task    MPICH from 4.3 runs a function that MPIX_Async_start began until that says it is done.
- *   nothing   Older MPICH, and libraries of its ABI: the waits of the program are taken over (wait.c, helper.c).
+ *   nothing   Older MPICH, and libraries of its ABI: the waits of the program are taken over (wait.c,
+ *   helper.c).
  *
  * MPICH's MPI_Waitall fails on a generalized request beside a null one, so it is always taken over. MPICH's
  * mpi_f08 waits in functions that cannot be. So a process with its Fortran library leaves the non-blocking

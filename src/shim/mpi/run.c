@@ -13,8 +13,8 @@
 enum direction { PACK, UNPACK };
 
 /*
- * MPI_BOTTOM, for a type with absolute addresses, is NULL, which MPICH does not pack: the same addresses, from
- * another one that is not NULL.
+ * MPI_BOTTOM, for a type with absolute addresses, is NULL, which MPICH does not pack: the same addresses,
+ * from another one that is not NULL.
  */
 static int convert_bottom(enum direction direction, MPI_Datatype type, int count, char *line, int bytes)
 {
@@ -146,17 +146,12 @@ static rondo_status prepare_reduce_scatter(struct shim_call *call)
 {
     size_t n = (size_t)call->c->n, *counts = call->sizes, *displs = call->sizes + n, end = 0;
     size_t elem = rondo_dtype_size((rondo_dtype)call->dtype);
-    int equal = 1;
     for (size_t r = 0; r < n; r++) {
         counts[r] = (size_t)shim_int(call->out.counts, (int)r);
         displs[r] = end;
         end += counts[r];
-        equal &= counts[r] == counts[0];
     }
-    if (equal) {
-        call->coll = SHIM_REDUCE_SCATTER_BLOCK;
-        call->count = counts[0];
-    } else if (call->send == call->recv && displs[call->c->rank] != 0) {
+    if (call->send == call->recv && displs[call->c->rank] != 0) {
         call->temp_bytes = counts[call->c->rank] * elem;
         RONDO_TRY(memory_for(call, &call->temp, call->temp_bytes));
         call->temp_to = call->recv;
@@ -274,7 +269,6 @@ rondo_status shim_issue(const struct shim_call *call, rondo_stream stream)
     switch ((enum shim_coll)call->coll) {
     case SHIM_ALLREDUCE: return rondo_all_reduce(send, recv, count, type, op, comm, stream);
     case SHIM_REDUCE: return rondo_reduce(send, recv, count, type, op, call->root, comm, stream);
-    case SHIM_REDUCE_SCATTER_BLOCK: return rondo_reduce_scatter(send, recv, count, type, op, comm, stream);
     case SHIM_BCAST: return rondo_broadcast(send, recv, count, type, call->root, comm, stream);
     case SHIM_BARRIER: return rondo_barrier(comm, stream);
     case SHIM_ALLGATHER: return rondo_all_gather(send, recv, count, type, comm, stream);
@@ -282,6 +276,9 @@ rondo_status shim_issue(const struct shim_call *call, rondo_stream stream)
     case SHIM_GATHER: return rondo_gather(send, recv, count, type, call->root, comm, stream);
     case SHIM_SCATTER: return rondo_scatter(send, recv, count, type, call->root, comm, stream);
     case SHIM_REDUCE_SCATTER:
+        return call->moves ? issue_blocks(call, stream)
+                           : rondo_reduce_scatter(send, recv, count, type, op, comm, stream);
+    case SHIM_REDUCE_SCATTER_BLOCK: return rondo_reduce_scatter(send, recv, count, type, op, comm, stream);
     case SHIM_ALLGATHERV:
     case SHIM_ALLTOALLV: return issue_blocks(call, stream);
     case SHIM_GATHERV:
@@ -308,22 +305,21 @@ int shim_error(struct shim_call *call, rondo_status status)
         shim_thread.inside = 0;
         c->rondo = NULL;
     }
-    PMPI_Comm_call_errhandler(c->comm, MPI_ERR_OTHER);
+    if (!shim_inside_mpi) {
+        PMPI_Comm_call_errhandler(c->comm, MPI_ERR_OTHER);
+    }
     return MPI_ERR_OTHER;
 }
 
 static __attribute__((noinline)) rondo_status run_moves(struct shim_call *call)
 {
-    uint8_t coll = call->coll;
     call->out.packed = call->in.packed = NULL;
     call->out.held = call->in.held = MPI_DATATYPE_NULL;
     rondo_status status = shim_prepare(call, 0);
     if (status == RONDO_SUCCESS) {
         status = shim_issue(call, NULL);
     }
-    status = shim_finish(call, status);
-    call->coll = coll;
-    return status;
+    return shim_finish(call, status);
 }
 
 static __attribute__((noinline)) rondo_status run_timed(struct shim_call *call)

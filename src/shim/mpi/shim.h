@@ -65,6 +65,7 @@ enum shim_kind {
     SHIM_KIND_PAIR = 32,
     SHIM_KIND_OTHER_INT = 64 /* of Fortran, and addresses: no logical operations */
 };
+enum { SHIM_NTYPES = 32, SHIM_FEW = 64 };
 
 struct shim_type {
     MPI_Datatype handle;
@@ -74,6 +75,24 @@ struct shim_type {
     int dtype;       /* Rondo's, of a predefined type; -1: none */
     enum shim_kind kind;
 };
+
+/* The last call of a collective that its count, type and operation alone send to MPI: the next such call need
+ * not be planned. comm MPI_COMM_NULL: none. */
+struct shim_left {
+    MPI_Comm comm;
+    unsigned generation;
+    int64_t count;
+    MPI_Datatype type;
+    MPI_Op op;
+};
+
+/* What a thread knows of types. */
+struct shim_types {
+    unsigned generation;
+    struct shim_left left[2][SHIM_NCOLLS]; /* of blocking calls, of non-blocking ones */
+    struct shim_type entry[SHIM_NTYPES];   /* direct-mapped by handle; MPI_DATATYPE_NULL: none */
+};
+extern unsigned shim_types_generation; /* of the process: grows when a type is freed */
 
 /**
  * Look up a type. The result is valid until this thread looks up the next types (there are two at least).
@@ -90,7 +109,7 @@ enum { SHIM_NCLASSES = 32, SHIM_SAMPLES = 15, SHIM_MAX_CHILDREN = 32 };
 /* Times in a measuring round, in ns. */
 struct shim_trial {
     int64_t ns[2][SHIM_SAMPLES]; /* of MPI, of Rondo */
-    int64_t agreed[2];           /* the sums of the ranks' medians */
+    int64_t agreed[2];           /* the sums of the ranks' times */
 };
 enum shim_verdict { SHIM_OPEN, SHIM_TAKE, SHIM_LEAVE };
 /* The decision for a collective and a size class. */
@@ -130,7 +149,8 @@ struct shim_thread {
 };
 extern __thread struct shim_thread shim_thread __attribute__((tls_model("initial-exec")));
 extern unsigned shim_generation;
-extern int shim_reporting; /* RONDO_MPI_REPORT is set */
+extern int shim_reporting;  /* RONDO_MPI_REPORT is set */
+extern int shim_inside_mpi; /* MPI itself calls (coll_component.c); it calls error handlers, too */
 
 /** Look up a communicator that this thread did not use last. @return NULL: calls go to MPI. */
 struct shim_comm *shim_comm_find(MPI_Comm comm);
@@ -138,7 +158,8 @@ struct shim_comm *shim_comm_find(MPI_Comm comm);
 void shim_comm_make(struct shim_comm *c);
 /** @return memory for one more child, to be freed by the caller; NULL: there is no room or no memory */
 struct shim_comm *shim_comm_new_child(const struct shim_comm *c);
-/** Create its communicator of Rondo and make it the last child of c; collective. @return 0: failed, on all ranks */
+/** Create its communicator of Rondo and make it the last child of c; collective. @return 0: failed, on all
+ * ranks */
 int shim_comm_make_child(struct shim_comm *c, struct shim_comm *child);
 
 /* The settings (RONDO_MPI_*), read once. */
@@ -149,7 +170,8 @@ struct shim_settings {
     int after, comms, exact, tune;
     const char *report;
 };
-const struct shim_settings *shim_settings(void);
+extern struct shim_settings shim_process_settings;
+static inline const struct shim_settings *shim_settings(void) { return &shim_process_settings; }
 /** Parse the text of RONDO_MPI. @return 0, or -1 */
 int shim_selection_parse(const char *text, struct shim_settings *settings);
 const char *shim_coll_name(enum shim_coll coll);
@@ -263,7 +285,8 @@ int shim_run(struct shim_call *call);
 rondo_status shim_prepare(struct shim_call *call, int keeps);
 rondo_status shim_issue(const struct shim_call *call, rondo_stream stream);
 rondo_status shim_finish(struct shim_call *call, rondo_status status);
-/** Rondo has failed: say why, end its communicator, and call the error handler. @return MPI's code */
+/** Rondo has failed: say why, end its communicator, and call the error handler unless MPI does. @return MPI's
+ * code */
 int shim_error(struct shim_call *call, rondo_status status);
 
 /* ---- non-blocking calls (request.c, progress.c) ---- */
@@ -324,6 +347,39 @@ static inline int shim_leave(struct shim_call *call, enum shim_reason reason)
     }
     return 0;
 }
+
+/** Does MPI carry this call, as it did the last one like it? count: -1: another argument decides */
+static inline int shim_is_left(int is_request, enum shim_coll coll, MPI_Comm comm, int64_t count,
+                               MPI_Datatype type, MPI_Op op)
+{
+    const struct shim_types *types = shim_thread.types;
+    const struct shim_left *left;
+    if (RONDO_UNLIKELY(types == NULL)) {
+        return 0;
+    }
+    left = &types->left[is_request][coll];
+    return left->comm == comm && left->count == count && left->type == type && left->op == op &&
+           left->generation == __atomic_load_n(&shim_generation, __ATOMIC_ACQUIRE) &&
+           types->generation == __atomic_load_n(&shim_types_generation, __ATOMIC_ACQUIRE);
+}
+/** @return the sum of a count for each rank; -1: it is not worth the time, or MPI refuses a count */
+static inline int64_t shim_total(MPI_Comm comm, struct shim_ints counts)
+{
+    const struct shim_thread *t = &shim_thread;
+    int64_t total = 0, or = 0;
+    if (t->comm != comm || t->generation != __atomic_load_n(&shim_generation, __ATOMIC_ACQUIRE) ||
+        t->state->n > SHIM_FEW || counts.at == NULL) {
+        return -1;
+    }
+    for (int r = 0; r < t->state->n; r++) {
+        total += shim_int(counts, r);
+        or |= shim_int(counts, r);
+    }
+    return or < 0 ? -1 : total;
+}
+/** A call goes to MPI: see whether others like it will. */
+void shim_note_left(int is_request, const struct shim_call *call, MPI_Comm comm, int64_t count,
+                    MPI_Datatype type, MPI_Op op);
 
 static inline int shim_begin(struct shim_call *call, enum shim_coll coll, MPI_Comm comm)
 {

@@ -1,6 +1,6 @@
 /*
  * Decisions. For each collective and size class of a communicator: where both libraries give the same bits,
- * calls alternate between them for some rounds, then the ranks add up their medians and keep the faster one.
+ * they take turns for some rounds, then the ranks add up their times and keep the faster one.
  * Where they do not, the model decides, so that each run of the program gives the same bits.
  */
 #include <stdlib.h>
@@ -10,10 +10,12 @@
 #include "shim/mpi/shim.h"
 
 enum { MPI_SIDE, RONDO_SIDE };
-/* Larger calls are measured in fewer rounds. The first of each side does not count: it sets things up. */
-static int samples_of(const struct shim_call *call)
+/* A turn is so many calls. The first does not count: it pays for what the other side left behind. */
+enum { TURN = 4, COUNTED = TURN - 1, TURNS = SHIM_SAMPLES / COUNTED };
+/* Larger calls are measured in fewer turns. */
+static int turns_of(const struct shim_call *call)
 {
-    return call->bytes <= 1 << 16 ? SHIM_SAMPLES : call->bytes <= 1 << 20 ? 7 : 3;
+    return call->bytes <= 1 << 16 ? TURNS : call->bytes <= 1 << 20 ? 3 : 1;
 }
 
 void shim_cells_free(struct shim_cells *cells)
@@ -26,6 +28,13 @@ void shim_cells_free(struct shim_cells *cells)
     free(cells);
 }
 
+/* A reduce_scatter in which a rank gets nothing, so that MPI has little to do (measured: 4 ranks, one
+ * float). */
+static int is_sparse(const struct shim_call *call)
+{
+    return call->coll == SHIM_REDUCE_SCATTER && call->moves && call->count < (size_t)call->c->n;
+}
+
 /* The verdict that needs no measuring. */
 static enum shim_verdict model(const struct shim_call *call)
 {
@@ -33,7 +42,7 @@ static enum shim_verdict model(const struct shim_call *call)
         return SHIM_TAKE;
     }
     if (call->inexact || shim_settings()->tune == RONDO_MPI_TUNE_MODEL) {
-        return call->c->one_host ? SHIM_TAKE : SHIM_LEAVE;
+        return call->c->one_host && !is_sparse(call) ? SHIM_TAKE : SHIM_LEAVE;
     }
     return SHIM_OPEN;
 }
@@ -42,7 +51,7 @@ static enum shim_verdict model(const struct shim_call *call)
 static int measures(struct shim_call *call)
 {
     struct shim_cell *cell = call->cell;
-    int side = cell->round % 2;
+    int side = cell->round / TURN % 2;
     if (cell->trial == NULL) {
         cell->trial = calloc(1, sizeof *cell->trial); /* NULL: the other ranks' times decide */
     }
@@ -80,6 +89,29 @@ int shim_takes_slow(struct shim_call *call)
            shim_leave(call, call->inexact ? SHIM_BY_MODEL : SHIM_BY_SLOWER);
 }
 
+/* Reasons that hold for all calls with these arguments, on all ranks. */
+static int is_lasting(enum shim_reason reason)
+{
+    static const unsigned reasons = 1U << SHIM_BY_OFF | 1U << SHIM_BY_INTER | 1U << SHIM_BY_ALONE |
+                                    1U << SHIM_BY_MANY | 1U << SHIM_BY_GPU | 1U << SHIM_BY_FAILED |
+                                    1U << SHIM_BY_TYPE | 1U << SHIM_BY_SIZE | 1U << SHIM_BY_EXACT |
+                                    1U << SHIM_BY_MODEL | 1U << SHIM_BY_SLOWER | 1U << SHIM_BY_REQUEST;
+    return (reasons >> reason & 1) != 0;
+}
+
+void shim_note_left(int is_request, const struct shim_call *call, MPI_Comm comm, int64_t count,
+                    MPI_Datatype type, MPI_Op op)
+{
+    struct shim_thread *t = &shim_thread;
+    if (is_request && call->reason == SHIM_BY_SLOWER && call->cell->verdict == SHIM_OPEN) {
+        return; /* the blocking calls will decide */
+    }
+    if (count >= 0 && t->types != NULL && t->comm == comm && t->state == call->c && !shim_reporting &&
+        is_lasting((enum shim_reason)call->reason)) {
+        t->types->left[is_request][call->coll] = (struct shim_left){ comm, t->generation, count, type, op };
+    }
+}
+
 /* A class that is being measured is left to the blocking calls. */
 int shim_takes_request(struct shim_call *call)
 {
@@ -103,9 +135,9 @@ int shim_takes_request(struct shim_call *call)
 
 static void sample(struct shim_call *call, int side, int64_t ns)
 {
-    int i = call->cell->round / 2 - 1;
-    if (call->cell->trial != NULL && i >= 0 && i < SHIM_SAMPLES) {
-        call->cell->trial->ns[side][i] = ns;
+    int turn = call->cell->round / (2 * TURN), at = call->cell->round % TURN;
+    if (call->cell->trial != NULL && at > 0 && turn < TURNS) {
+        call->cell->trial->ns[side][turn * COUNTED + at - 1] = ns;
     }
     call->cell->round++;
 }
@@ -116,12 +148,18 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static int64_t median(const int64_t *values, int n)
+/* The mean without the slowest fifth, which another process may have caused. A median would hide what a third
+ * of the calls have to wait. */
+static int64_t typical(const int64_t *values, int n)
 {
-    int64_t sorted[SHIM_SAMPLES];
+    int64_t sorted[SHIM_SAMPLES], sum = 0;
+    int kept = n - (n + 4) / 5;
     memcpy(sorted, values, (size_t)n * sizeof *sorted);
     qsort(sorted, (size_t)n, sizeof *sorted, by_value);
-    return sorted[n / 2];
+    for (int i = 0; i < kept; i++) {
+        sum += sorted[i];
+    }
+    return sum / kept;
 }
 
 /* After the last round, all ranks are here. */
@@ -130,7 +168,7 @@ static rondo_status agree(struct shim_call *call)
     struct shim_trial *trial = call->cell->trial;
     int64_t mine[2] = { 0, 0 }, all[2];
     for (int side = 0; side < 2 && trial != NULL; side++) {
-        mine[side] = median(trial->ns[side], samples_of(call));
+        mine[side] = typical(trial->ns[side], COUNTED * turns_of(call));
     }
     rondo_status status = rondo_all_reduce(mine, all, 2, RONDO_INT64, RONDO_SUM, call->c->rondo, NULL);
     if (status == RONDO_SUCCESS) {
@@ -159,7 +197,7 @@ rondo_status shim_took(struct shim_call *call, int64_t ns)
     rondo_status status = RONDO_SUCCESS;
     if (call->sampled) {
         sample(call, RONDO_SIDE, ns);
-        if (call->cell->round >= 2 * (samples_of(call) + 1)) {
+        if (call->cell->round >= 2 * TURN * turns_of(call)) {
             status = agree(call);
         }
     }

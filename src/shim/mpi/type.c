@@ -5,22 +5,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* A thread's types: direct-mapped by handle. */
-enum { NENTRIES = 32 };
-struct shim_types {
-    unsigned generation;
-    struct shim_type entry[NENTRIES]; /* handle MPI_DATATYPE_NULL: none */
-};
-
-static unsigned types_generation; /* of the process: grows when a type is freed */
+unsigned shim_types_generation;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int keyval = MPI_KEYVAL_INVALID;
 static pthread_key_t types_key; /* frees a thread's types */
 static pthread_once_t types_once = PTHREAD_ONCE_INIT;
 
 /*
- * Predefined types that operations combine: X(type, kind, name of Rondo's type). A name that ends in # gets the
- * number of the type's bits.
+ * Predefined types that operations combine: X(type, kind, name of Rondo's type). A name that ends in # gets
+ * the number of the type's bits.
  */
 #define KIND_ROW_(type, kind, name) { type, SHIM_KIND_##kind, name },
 #define KIND_TABLE(X)                            \
@@ -168,7 +161,7 @@ int shim_op_find(MPI_Op op, const struct shim_type *type)
 static int type_deleted(MPI_Datatype type, int key, void *value, void *extra)
 {
     (void)type, (void)key, (void)value, (void)extra;
-    __atomic_add_fetch(&types_generation, 1, __ATOMIC_RELEASE);
+    __atomic_add_fetch(&shim_types_generation, 1, __ATOMIC_RELEASE);
     return MPI_SUCCESS;
 }
 
@@ -269,7 +262,7 @@ static struct shim_types *types_of_thread(void)
     pthread_once(&types_once, types_once_init);
     types = malloc(sizeof *types);
     if (types != NULL) {
-        types->generation = __atomic_load_n(&types_generation, __ATOMIC_ACQUIRE) - 1;
+        types->generation = __atomic_load_n(&shim_types_generation, __ATOMIC_ACQUIRE) - 1;
         pthread_setspecific(types_key, types);
         shim_thread.types = types;
     }
@@ -281,7 +274,7 @@ static __attribute__((noinline)) const struct shim_type *type_miss(MPI_Datatype 
                                                                    struct shim_type *entry)
 {
     static __thread struct shim_type alone; /* a thread without memory for more */
-    unsigned generation = __atomic_load_n(&types_generation, __ATOMIC_ACQUIRE);
+    unsigned generation = __atomic_load_n(&shim_types_generation, __ATOMIC_ACQUIRE);
     if (handle == MPI_DATATYPE_NULL) {
         return NULL;
     }
@@ -289,8 +282,11 @@ static __attribute__((noinline)) const struct shim_type *type_miss(MPI_Datatype 
         return type_read(handle, &alone) ? &alone : NULL;
     }
     if (types->generation != generation) {
-        for (int i = 0; i < NENTRIES; i++) {
+        for (int i = 0; i < SHIM_NTYPES; i++) {
             types->entry[i].handle = MPI_DATATYPE_NULL;
+        }
+        for (int coll = 0; coll < SHIM_NCOLLS; coll++) {
+            types->left[0][coll].comm = types->left[1][coll].comm = MPI_COMM_NULL;
         }
         types->generation = generation;
     }
@@ -307,7 +303,7 @@ const struct shim_type *shim_type_find(MPI_Datatype handle)
     uint64_t hash = (uint64_t)(uintptr_t)handle * UINT64_C(0x9e3779b97f4a7c15);
     struct shim_type *entry = types != NULL ? &types->entry[hash >> 59] : NULL;
     if (RONDO_LIKELY(types != NULL && entry->handle == handle &&
-                     types->generation == __atomic_load_n(&types_generation, __ATOMIC_ACQUIRE)) &&
+                     types->generation == __atomic_load_n(&shim_types_generation, __ATOMIC_ACQUIRE)) &&
         RONDO_LIKELY(handle != MPI_DATATYPE_NULL)) {
         return entry;
     }

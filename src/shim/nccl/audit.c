@@ -1,6 +1,6 @@
 /*
- * librondo_nccl_audit.so, for LD_AUDIT: whenever the loader looks for an NCCL library, by soname or by path, it
- * gets the libnccl.so.2 beside this file. It needs nothing but the C library, because the loader gives an
+ * librondo_nccl_audit.so, for LD_AUDIT: whenever the loader looks for an NCCL library, by soname or by path,
+ * it gets the libnccl.so.2 beside this file. It needs nothing but the C library, because the loader gives an
  * auditor a name space of its own.
  */
 #ifndef _GNU_SOURCE

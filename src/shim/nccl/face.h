@@ -19,7 +19,8 @@
  * another over TCP at set-up, as NCCL asks, too (RONDO_SOCKET_IFNAME). Ranks may come up to 30 minutes
  * apart, unless RONDO_INIT_TIMEOUT is set.
  *
- * Threads. As NCCL: one thread at a time uses a communicator; abort, revoke, async error and queries from any.
+ * Threads. As NCCL: one thread at a time uses a communicator; abort, revoke, async error and queries from
+ * any.
  *
  * Errors. Every refusal is a sentence, which ncclGetLastError returns: this thread's last one, else the
  * communicator's. Inside a group it also ends the group. What Rondo cannot do is ncclInvalidUsage with the

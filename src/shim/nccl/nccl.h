@@ -12,6 +12,9 @@
 #include <cuda_runtime.h>
 #include <cuda_fp16.h>
 #include <cuda_bf16.h>
+#if defined(__cplusplus) && CUDART_VERSION >= 11080
+#include <cuda_fp8.h>
+#endif
 #define NCCL_HAS_CUDA_RUNTIME_
 #endif
 #endif

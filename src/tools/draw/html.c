@@ -126,8 +126,7 @@ static const char page_script[] =
     "  const name = { '+': 'in', '-': 'out', '0': 'whole', 'f': 'fit' }[event.key];\n"
     "  if (name && !event.ctrlKey && !event.metaKey && !event.altKey) scale(zooms[name]());\n"
     "});\n"
-    "const start = () => scale(fit() >= 0.8 ? Math.min(1.5, fit()) : 1);\n" /* smaller letters could not be read
-                                                                              */
+    "const start = () => scale(fit() >= 0.8 ? Math.min(1.5, fit()) : 1);\n" /* smaller cannot be read */
     "narrow.addEventListener('change', start);\nstart();\n"
     "const select = graph => {\n"
     "  for (const part of all('[data-graph],[data-for]')) part.toggleAttribute('hidden', (part.dataset.graph "

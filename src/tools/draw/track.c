@@ -7,7 +7,8 @@
 /* FIRST: pixels from the edge of a stop to the first level, room for an arrow. */
 enum { PORT = 4, TRACK_GAP = 12, FIRST = 12, MOST_TRACKS = 2, ARROW_ROOM = 10 };
 /* A stub reaches STUB pixels from the edge of its stop, and its name is below it or above it. Together they
- * take STUB_LEVELS levels, from STUB_LEFT pixels on the left of the stop's middle to STUB_RIGHT on its right. */
+ * take STUB_LEVELS levels, from STUB_LEFT pixels on the left of the stop's middle to STUB_RIGHT on its
+ * right. */
 enum { STUB = 14, STUB_LEVELS = 4, STUB_LEFT = 20, STUB_RIGHT = 6 };
 
 /* Scratch memory for measuring a track. */

@@ -354,6 +354,28 @@ static void plugin_put(const struct explain_job *job, size_t bytes)
     }
 }
 
+/* What is selected if kernels find that no buffer has to be staged. */
+static void registered_put(const struct explain_job *job, size_t bytes)
+{
+    const struct rondo_explain_question *q = &job->question;
+    struct rondo_select_input in = { .layout = q->layout,
+                                     .allowed = q->allowed,
+                                     .coll = q->coll,
+                                     .bytes = bytes,
+                                     .mailbox = q->mailbox,
+                                     .gpu = 1,
+                                     .plugin = job->plugin };
+    struct rondo_selection selection;
+    if (rondo_is_gpu_model(q->layout) && rondo_select(&in, &selection) == RONDO_SUCCESS &&
+        selection.fallback.nchannels > 0) {
+        const struct rondo_choice *c = &selection.primary;
+        fprintf(job->out,
+                "with buffers of rondo_mem_alloc_device on all ranks: %s %s, %d channels, %.1f us\n",
+                rondo_algo_name((enum rondo_algo)c->algo), rondo_proto_name((enum rondo_proto)c->proto),
+                c->nchannels, c->us);
+    }
+}
+
 static rondo_status one_size_put(const struct explain_job *job, size_t bytes)
 {
     struct rondo_explain_row *rows;
@@ -369,6 +391,7 @@ static rondo_status one_size_put(const struct explain_job *job, size_t bytes)
                     : "; not allowed by RONDO_ALGO, RONDO_PROTO or RONDO_DETERMINISM");
     }
     plugin_put(job, bytes);
+    registered_put(job, bytes);
     rondo_free(rows);
     return RONDO_SUCCESS;
 }
@@ -533,7 +556,8 @@ rondo_status rondo_explain(FILE *out, const struct rondo_topo *topo,
     RONDO_TRY(rondo_tune_allowed(&allowed));
     RONDO_TRY(rondo_explain_layout(&layout, topo, graphs, request->nodes));
     q->mailbox = request->nodes == 1 ? rondo_param_mailbox_size(layout.nranks) : 0;
-    layout.model.gpu.direct = request->nodes == 1 ? (int32_t)rondo_params()->direct_gpu : 0;
+    layout.model.gpu.direct = request->nodes == 1 ? (int32_t)rondo_param_direct_gpu() : 0;
+    layout.model.gpu.staged = rondo_params()->direct_gpu == RONDO_PARAM_AUTO;
     if (request->here && request->nodes == 1 && !rondo_is_gpu_model(&layout) &&
         rondo_params()->calibrate != RONDO_CALIBRATE_NEVER) {
         use_calibration(&layout, q->coll, job.measured);

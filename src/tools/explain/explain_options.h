@@ -19,7 +19,7 @@
     X(ctx, NODES, "--nodes", "N", 1, 1, "", "assume a job of N such nodes")                                  \
     X(ctx, MEASURE, "--measure", "", 0, 0, "Measuring (under mpirun or srun)",                               \
       "run every choice with the ranks of this job, show measured and predicted times, and write a tuning "  \
-      "file")                                                                                                \
+      "file; takes about a minute")                                                                          \
     X(ctx, OUTPUT, "--output", "FILE", 1, 1, "",                                                             \
       "write the measured times to FILE, for RONDO_TUNE_FILE (default: rondo.tune, overwritten)")            \
     X(ctx, FACTOR, "--factor", "N", 1, 1, "", "multiply each size by N to get the next (default: 4)")        \

@@ -24,7 +24,8 @@ void info_ignored_print(int i);
 void info_markdown(void);
 /** A file for /etc/rondo.conf or ~/.rondo.conf. */
 void info_conf(void);
-/** All parameters, or the changed ones, as JSON: an array, and one of the names without effect that are set. */
+/** All parameters, or the changed ones, as JSON: an array, and one of the names without effect that are
+ * set. */
 void info_params_json(int only_changed);
 
 /* ---- devices (devices.c) ---- */

@@ -2,11 +2,11 @@
  * rondo-explain --measure: run every choice with the ranks of this job, print measured and predicted times,
  * and write a tuning file (src/tuner/tune_file.h).
  *
- * For each size the candidates alternate, one iteration each, so that noise hits all of them alike. Before a
- * timed call, the same call runs once untimed, which builds its plan, and the ranks pass a barrier. A time is
- * that of the slowest rank; the median over the iterations counts. A candidate that is much slower than the
- * best is dropped early. Buffers come from rondo_mem_alloc: calls on other memory use the best candidate that
- * can run there.
+ * tools/explain/trial.h says how a size is timed. Before a batch the same call runs once untimed, which
+ * builds its plan, and the ranks pass a barrier. A time is that of the slowest rank. Between two sizes where
+ * different choices are the fastest, the size in the middle is measured too. At the end it says how good the
+ * predictions and the choices were; with RONDO_TUNE_FILE these are those of an earlier run. Buffers come from
+ * rondo_mem_alloc: calls on other memory use the best candidate that can run there.
  */
 #include <mpi.h>
 #include <stdio.h>
@@ -21,32 +21,29 @@
 #include "tools/draw/text.h"
 #include "call/choose.h"
 #include "tools/explain/explain.h"
+#include "tools/explain/trial.h"
 #include "mpi/rondo_mpi.h"
 #include "tools/explain/explain_options.h"
 #include "tuner/tune_file.h"
 
 static const char program[] = "rondo-explain";
 
-enum { LEAST_RUNS = 7, MOST_RUNS = 101, TRIAL_RUNS = 3, FAR_BEHIND = 6 };
-static const double SECONDS_PER_SIZE = 1.0;
+enum { LEAST_BATCHES = 2 };
+static const double SECONDS_PER_TURN = 0.2;
+static const double GOOD_FACTOR = 1.5, GOOD_LOSS = 1.1;
 
 struct job {
     rondo_comm *comm;
     struct rondo_ctx *ctx;
     int rank, json;
     float *send, *recv;
+    struct rondo_trial *trial; /* by collective and size */
+    int ntrials, trial_capacity;
     struct rondo_tune_section section;
     int capacity; /* of section.measured.point */
-};
-
-/* The candidates of one size. */
-struct trial {
-    enum rondo_coll coll;
-    size_t count, bytes;
-    struct rondo_explain_row *row;
-    int n;
-    double *us;  /* [iteration][candidate] */
-    char *alive; /* per candidate: 0: dropped, because it is too slow */
+    /* Sizes: all, those whose choice took the predicted time to GOOD_FACTOR, and those whose choice took at
+     * most GOOD_LOSS times as long as the fastest. Times of all candidates: all, as predicted. */
+    int nsizes, npredicted, nchosen, ntimes, ntimes_predicted;
 };
 
 static void die(rondo_status status, const char *what)
@@ -63,7 +60,7 @@ static void must(rondo_status status, const char *what)
 
 /* ---- one call ---- */
 
-static rondo_status call(const struct job *job, const struct trial *t)
+static rondo_status call(const struct job *job, const struct rondo_trial *t)
 {
     rondo_comm *comm = job->comm;
     switch (t->coll) {
@@ -98,91 +95,52 @@ static size_t count_of(const struct job *job, enum rondo_coll coll, size_t bytes
     return count;
 }
 
-static double timed_call(const struct job *job, const struct trial *t, int candidate)
+/* @return us a call. */
+static double batch(const struct job *job, const struct rondo_trial *t, const struct rondo_candidate *c)
 {
-    rondo_plan_force(job->ctx, &t->row[candidate].choice);
+    rondo_plan_force(job->ctx, &c->row.choice);
     must(call(job, t), "a measured call");
     MPI_Barrier(MPI_COMM_WORLD);
     int64_t begin = rondo_now_ns();
-    must(call(job, t), "a measured call");
-    return (double)(rondo_now_ns() - begin) * 1e-3;
+    for (int i = 0; i < c->calls; i++) must(call(job, t), "a measured call");
+    return (double)(rondo_now_ns() - begin) * 1e-3 / c->calls;
 }
 
 /* ---- one size ---- */
 
-static void run_all(const struct job *job, const struct trial *t, int iteration)
+/* Run one batch of each candidate. @return us since the turn began. */
+static double batches_run(const struct job *job, struct rondo_trial *t, double *us, int number, int64_t began)
 {
-    double *us = t->us + (size_t)iteration * (size_t)t->n;
-    for (int c = 0; c < t->n; c++) {
-        us[c] = t->alive[c] ? timed_call(job, t, c) : 0;
+    for (int i = 0; i < t->n; i++) {
+        us[i] = rondo_trial_runs(t, i, number) ? batch(job, t, &t->candidate[i]) : 0;
     }
-    MPI_Allreduce(MPI_IN_PLACE, us, t->n, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    us[t->n] = (double)(rondo_now_ns() - began) * 1e-3;
+    MPI_Allreduce(MPI_IN_PLACE, us, t->n + 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    rondo_trial_add(t, number, us);
+    return us[t->n];
 }
 
-static int by_value(const void *a, const void *b)
+static void turn(const struct job *job, struct rondo_trial *t)
 {
-    const double *x = a, *y = b;
-    return (*x > *y) - (*x < *y);
-}
-
-static double median(const struct trial *t, int candidate, int iterations)
-{
-    double us[MOST_RUNS];
-    for (int i = 0; i < iterations; i++) us[i] = t->us[i * t->n + candidate];
-    qsort(us, (size_t)iterations, sizeof us[0], by_value);
-    return us[iterations / 2];
-}
-
-/* After the trial runs: drop the slow candidates, and compute the number of iterations. All ranks compute the
- * same values, because they share the times. */
-static int iterations_for(const struct trial *t)
-{
-    double best = -1, sum = 0;
-    for (int c = 0; c < t->n; c++) {
-        double us = median(t, c, TRIAL_RUNS);
-        best = best < 0 || us < best ? us : best;
+    double *us, spent = 0;
+    int64_t began = rondo_now_ns();
+    must(RONDO_NEW_ARRAY(us, t->n + 1, "times"), "memory");
+    while (t->candidate[0].ntimes < RONDO_TRIAL_FIRST) {
+        spent = batches_run(job, t, us, 0, began);
+        rondo_trial_sift(t);
     }
-    for (int c = 0; c < t->n; c++) {
-        t->alive[c] = median(t, c, TRIAL_RUNS) <= FAR_BEHIND * best;
-        sum += t->alive[c] ? 2 * median(t, c, TRIAL_RUNS) : 0;
-    }
-    double fit = SECONDS_PER_SIZE * 1e6 / sum;
-    return fit < LEAST_RUNS ? LEAST_RUNS : fit > MOST_RUNS ? MOST_RUNS : (int)fit;
-}
-
-/* Replace the rows by the measured ones. */
-static void trial_run(const struct job *job, struct trial *t)
-{
-    int iterations, n = 0;
-    must(rondo_calloc(&t->us, (size_t)t->n * MOST_RUNS, sizeof(double), "times"), "memory");
-    must(rondo_calloc(&t->alive, (size_t)t->n, 1, "times"), "memory");
-    memset(t->alive, 1, (size_t)t->n);
-    for (int i = 0; i < TRIAL_RUNS; i++) run_all(job, t, i);
-    iterations = iterations_for(t);
-    for (int i = 0; i < iterations; i++) run_all(job, t, i);
-    for (int c = 0; c < t->n; c++) {
-        if (!t->alive[c]) continue;
-        t->row[n] = t->row[c];
-        t->row[n].choice.us = median(t, c, iterations);
-        t->row[n++].choice.measured = 1;
-    }
-    t->n = n;
+    for (int i = 0; i < RONDO_TRIAL_BATCHES && (i < LEAST_BATCHES || spent < SECONDS_PER_TURN * 1e6); i++)
+        spent = batches_run(job, t, us, i, began);
+    rondo_trial_sift(t);
     rondo_plan_force(job->ctx, NULL);
-    rondo_free(t->us);
-    rondo_free(t->alive);
+    rondo_free(us);
 }
 
-static int by_time(const void *a, const void *b)
-{
-    const struct rondo_explain_row *x = a, *y = b;
-    return by_value(&x->choice.us, &y->choice.us);
-}
-
-static void trial_keep(struct job *job, const struct trial *t)
+static void trial_keep(struct job *job, const struct rondo_trial *t)
 {
     struct rondo_measured *m = &job->section.measured;
     for (int i = 0; i < t->n; i++) {
-        const struct rondo_choice *c = &t->row[i].choice;
+        const struct rondo_choice *c = &t->candidate[i].row.choice;
         must(RONDO_ARRAY_GROW(m->point, m->npoints, job->capacity, "times"), "memory");
         m->point[m->npoints++] = (struct rondo_measured_point){ .coll = (uint8_t)t->coll,
                                                                 .algo = c->algo,
@@ -193,8 +151,7 @@ static void trial_keep(struct job *job, const struct trial *t)
     }
 }
 
-/* Keep the rows that can run and are allowed. */
-static void candidates_find(const struct job *job, struct trial *t)
+static void trial_begin(const struct job *job, struct rondo_trial *t)
 {
     struct rondo_explain_question q = { .layout = &job->ctx->wiring.layout,
                                         .allowed = &job->ctx->running.allowed,
@@ -203,22 +160,84 @@ static void candidates_find(const struct job *job, struct trial *t)
                                                        ? job->ctx->wiring.mailbox->capacity
                                                        : 0,
                                         .every = job->ctx->wiring.layout.model.gpu.nchannels == 0 };
-    int n = 0;
-    must(rondo_explain_rows(&q, t->bytes, &t->row, &t->n), "listing the choices");
-    for (int i = 0; i < t->n; i++) {
-        if (t->row[i].model_us >= 0 && t->row[i].allowed) t->row[n++] = t->row[i];
+    struct rondo_explain_row *rows;
+    int n;
+    must(rondo_explain_rows(&q, t->bytes, &rows, &n), "listing the choices");
+    must(rondo_trial_make(t, rows, n), "memory");
+    rondo_free(rows);
+}
+
+/* Insert a size, unless it is there. @return 1: inserted at `at`. */
+static int trial_insert(struct job *job, int at, enum rondo_coll coll, size_t bytes)
+{
+    struct rondo_trial t = { .coll = coll }, *before = at > 0 ? &job->trial[at - 1] : NULL,
+                       *after = at < job->ntrials ? &job->trial[at] : NULL;
+    t.count = count_of(job, coll, bytes, &t.bytes);
+    if ((before && before->coll == coll && before->bytes >= t.bytes) ||
+        (after && after->coll == coll && after->bytes <= t.bytes))
+        return 0;
+    must(RONDO_ARRAY_GROW(job->trial, job->ntrials, job->trial_capacity, "sizes"), "memory");
+    memmove(job->trial + at + 1, job->trial + at, (size_t)(job->ntrials++ - at) * sizeof t);
+    trial_begin(job, &t);
+    job->trial[at] = t;
+    return 1;
+}
+
+/* ---- all sizes ---- */
+
+/* Measure also between sizes of a collective. @return the end of its trials. */
+static int between(struct job *job, int from, int to)
+{
+    for (int i = from + 1; i < to;) {
+        size_t bytes = rondo_trial_between(&job->trial[i - 1], &job->trial[i]);
+        if (bytes > 0 && trial_insert(job, i, job->trial[i].coll, bytes)) {
+            turn(job, &job->trial[i]);
+            to++;
+        } else {
+            i++;
+        }
     }
-    t->n = n;
+    return to;
+}
+
+static void progress(const struct job *job, int round, int from, int64_t began)
+{
+    double done = round + (double)from / job->ntrials, s = (double)(rondo_now_ns() - began) * 1e-9;
+    char left[32] = "";
+    if (round > 0) snprintf(left, sizeof left, ", about %.0f s left", s / done * (RONDO_TRIAL_ROUNDS - done));
+    if (job->rank == 0)
+        fprintf(stderr, "%s: round %d of %d, %s%s\n", program, round + 1, RONDO_TRIAL_ROUNDS,
+                rondo_coll_name(job->trial[from].coll), left);
+}
+
+static int coll_end(const struct job *job, int from)
+{
+    int to = from;
+    while (to < job->ntrials && job->trial[to].coll == job->trial[from].coll) to++;
+    return to;
+}
+
+static void rounds_run(struct job *job)
+{
+    int64_t began = rondo_now_ns();
+    for (int round = 0; round < RONDO_TRIAL_ROUNDS; round++) {
+        for (int from = 0, to; from < job->ntrials; from = to) {
+            to = coll_end(job, from);
+            progress(job, round, from, began);
+            for (int i = from; i < to; i++) turn(job, &job->trial[i]);
+            to = round == 0 ? between(job, from, to) : to;
+        }
+    }
 }
 
 /* ---- text ---- */
 
-static void size_put(const struct trial *t)
+static void size_put(const struct rondo_trial *t)
 {
     char size[24];
     rondo_text_bytes((int64_t)t->bytes, size);
     for (int i = 0; i < t->n; i++) {
-        const struct rondo_explain_row *row = &t->row[i];
+        const struct rondo_explain_row *row = &t->candidate[i].row;
         printf("%10s %c%c%-12s %-8s %8d %12.2f %12.2f %8.2f  %s\n", i == 0 ? size : "",
                row->chosen ? '>' : ' ', i == 0 ? '*' : ' ',
                rondo_algo_name((enum rondo_algo)row->choice.algo),
@@ -227,20 +246,43 @@ static void size_put(const struct trial *t)
     }
 }
 
-/* How much slower the tuner's choice is than the fastest: what a job without the tuning file loses. 0: the
- * choice was dropped as too slow. */
-static double loss_of(const struct trial *t)
+static void json_put(const struct rondo_trial *t, int first)
 {
-    for (int i = 0; i < t->n; i++) {
-        if (t->row[i].chosen) return t->row[i].choice.us / t->row[0].choice.us;
-    }
-    return 0;
+    struct rondo_explain_row *rows;
+    must(RONDO_NEW_ARRAY(rows, t->n, "rows"), "memory");
+    for (int i = 0; i < t->n; i++) rows[i] = t->candidate[i].row;
+    rondo_explain_json_size(stdout, t->bytes, rows, t->n, first);
+    rondo_free(rows);
 }
 
-static void coll_measure(struct job *job, enum rondo_coll coll, size_t first, size_t last, size_t factor)
+static int good(double measured, double predicted)
 {
-    size_t before = 0;
-    double worst = 1, loss;
+    return measured <= GOOD_FACTOR * predicted && predicted <= GOOD_FACTOR * measured;
+}
+
+/* Count how good prediction and choice were at this size. @return how much slower the tuner's choice is than
+ * the fastest: what a job without the tuning file loses. */
+static double judge(struct job *job, const struct rondo_trial *t)
+{
+    double loss = 0;
+    for (int i = 0; i < t->n; i++) {
+        const struct rondo_candidate *c = &t->candidate[i];
+        if (c->row.chosen) {
+            loss = c->row.choice.us / t->candidate[0].row.choice.us;
+            job->npredicted += good(c->row.choice.us, c->predicted_us);
+        }
+        job->ntimes++;
+        job->ntimes_predicted += good(c->row.choice.us, c->predicted_us);
+    }
+    job->nsizes++;
+    job->nchosen += loss > 0 && loss <= GOOD_LOSS;
+    return loss;
+}
+
+static void coll_put(struct job *job, int from, int to)
+{
+    enum rondo_coll coll = job->trial[from].coll;
+    double worst = 1;
     size_t worst_bytes = 0;
     if (job->rank == 0 && job->json) rondo_explain_json_head(stdout, coll, &job->ctx->wiring.layout);
     if (job->rank == 0 && !job->json) {
@@ -248,23 +290,18 @@ static void coll_measure(struct job *job, enum rondo_coll coll, size_t first, si
                "limit\n",
                rondo_coll_name(coll), "size");
     }
-    for (size_t bytes = first; bytes <= last; bytes *= factor) {
-        struct trial t = { .coll = coll };
-        t.count = count_of(job, coll, bytes, &t.bytes);
-        if (t.bytes == before) continue;
-        candidates_find(job, &t);
-        trial_run(job, &t);
-        qsort(t.row, (size_t)t.n, sizeof *t.row, by_time);
-        trial_keep(job, &t);
-        if (job->rank == 0 && job->json) rondo_explain_json_size(stdout, t.bytes, t.row, t.n, before == 0);
-        if (job->rank == 0 && !job->json) size_put(&t);
-        loss = loss_of(&t);
-        if (loss == 0 || loss > worst) {
-            worst = loss == 0 ? FAR_BEHIND : loss;
-            worst_bytes = t.bytes;
+    for (int i = from; i < to; i++) {
+        struct rondo_trial *t = &job->trial[i];
+        rondo_trial_end(t);
+        trial_keep(job, t);
+        if (job->rank == 0 && job->json) json_put(t, i == from);
+        if (job->rank == 0 && !job->json) size_put(t);
+        double loss = judge(job, t);
+        if (loss > worst) {
+            worst = loss;
+            worst_bytes = t->bytes;
         }
-        before = t.bytes;
-        rondo_free(t.row);
+        rondo_trial_free(t);
     }
     if (job->rank == 0 && job->json) rondo_explain_json_end(stdout);
     if (job->rank == 0 && !job->json) {
@@ -275,7 +312,6 @@ static void coll_measure(struct job *job, enum rondo_coll coll, size_t first, si
         } else {
             printf("%s: the choice (>) is the fastest (*) at every size\n", rondo_coll_name(coll));
         }
-        fflush(stdout);
     }
 }
 
@@ -299,9 +335,17 @@ static void file_write(struct job *job, const char *file)
     if (fclose(out) != 0 && status == RONDO_SUCCESS) status = rondo_fail(RONDO_SYSTEM_ERROR, "%s: %m", file);
     must(status, file);
     rondo_tune_shape_text(&job->section.shape, shape, sizeof shape);
-    if (!job->json)
-        printf("\nWrote %d times to %s. Set RONDO_TUNE_FILE to use them in jobs of exactly %s.\n",
+    if (!job->json) {
+        printf("\nOf %d sizes, the choice took the predicted time to a factor %.1f at %d (%.0f %%), and at "
+               "most %.0f %% "
+               "longer than the fastest at %d (%.0f %%).\n",
+               job->nsizes, GOOD_FACTOR, job->npredicted, 100.0 * job->npredicted / job->nsizes,
+               100 * (GOOD_LOSS - 1), job->nchosen, 100.0 * job->nchosen / job->nsizes);
+        printf("Of the %d times of all choices, %d (%.0f %%) were as predicted to that factor.\n",
+               job->ntimes, job->ntimes_predicted, 100.0 * job->ntimes_predicted / job->ntimes);
+        printf("Wrote %d times to %s. Set RONDO_TUNE_FILE to use them in jobs of exactly %s.\n",
                job->section.measured.npoints, file, shape);
+    }
 }
 
 static rondo_status asked_for(const struct tool_given *given, enum rondo_coll *only, int64_t *first,
@@ -338,7 +382,6 @@ static int measure(const struct tool_given *given, int factor)
     enum rondo_coll only;
     int64_t first, last;
     size_t room;
-    int told = 0;
     MPI_Comm_rank(MPI_COMM_WORLD, &job.rank);
     if (asked_for_quietly(given, &only, &first, &last) != RONDO_SUCCESS) {
         if (job.rank == 0) fprintf(stderr, "%s: %s\n", program, rondo_error_text());
@@ -355,12 +398,18 @@ static int measure(const struct tool_given *given, int factor)
     room = (size_t)last + sizeof(float) * (size_t)job.ctx->job.nranks;
     must(rondo_mem_alloc((void **)&job.send, room), "memory");
     must(rondo_mem_alloc((void **)&job.recv, room), "memory");
-    if (job.rank == 0 && job.json) putchar('[');
     for (int c = 0; c < RONDO_NUM_COLLS; c++) {
         if (!has_choice((enum rondo_coll)c) || (only != RONDO_NUM_COLLS && only != (enum rondo_coll)c))
             continue;
-        if (job.rank == 0 && job.json && told++) putchar(',');
-        coll_measure(&job, (enum rondo_coll)c, (size_t)first, (size_t)last, (size_t)factor);
+        for (int64_t bytes = first; bytes <= last; bytes *= factor)
+            trial_insert(&job, job.ntrials, (enum rondo_coll)c, (size_t)bytes);
+    }
+    rounds_run(&job);
+    if (job.rank == 0 && job.json) putchar('[');
+    for (int from = 0, to; from < job.ntrials; from = to) {
+        to = coll_end(&job, from);
+        if (job.rank == 0 && job.json && from > 0) putchar(',');
+        coll_put(&job, from, to);
     }
     if (job.rank == 0 && job.json) puts("]");
     if (job.rank == 0)
@@ -369,6 +418,7 @@ static int measure(const struct tool_given *given, int factor)
     must(rondo_mem_free(job.recv), "memory");
     must(rondo_comm_destroy(job.comm), "destroying the communicator");
     rondo_free(job.section.measured.point);
+    rondo_free(job.trial);
     return 0;
 }
 

@@ -1,5 +1,6 @@
 """Communicators, streams, groups."""
 import ctypes
+import os
 import threading
 
 from . import _api, _buffers
@@ -212,6 +213,10 @@ class Comm(_api.Calls):
     def async_error(self):
         """rondo.SUCCESS, the error that ended the communicator, or rondo.IN_PROGRESS while it is created."""
         return self._number("async", engine().rondo_comm_async_error)
+
+    def dump(self, file):
+        """Write this rank's last calls to a file, in the form of PyTorch's flight recorder."""
+        check(engine().rondo_comm_dump(self.handle, os.fsencode(file)), self.handle)
 
     @property
     def rank(self):

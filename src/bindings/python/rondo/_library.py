@@ -23,16 +23,21 @@ class Config(ctypes.Structure):
             setattr(self, name, value.encode() if isinstance(value, str) else value)
 
 
-def _folders():
-    """The folder of the library beside this package if both were moved, then the one of the installation."""
+def _folders(installed):
+    """A folder of the installation: where it is from this package if all was moved, then where it was made."""
     here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    yield os.path.normpath(os.path.join(here, os.path.relpath(_api.LIBDIR, _api.PYTHON_DIR)))
-    yield _api.LIBDIR
+    yield os.path.normpath(os.path.join(here, os.path.relpath(installed, _api.PYTHON_DIR)))
+    yield installed
+
+
+def include_folder():
+    """Where the headers are installed, or None."""
+    return next((folder for folder in _folders(_api.INCLUDEDIR) if os.path.isdir(folder)), None)
 
 
 def file_of(name):
     """Where the library is installed, or its bare name, for the loader to find."""
-    for folder in _folders():
+    for folder in _folders(_api.LIBDIR):
         if os.path.exists(os.path.join(folder, name)):
             return os.path.join(folder, name)
     return name

@@ -6,8 +6,12 @@
             store.publish("weights", 7, array)
         else:
             array = store.pull("weights", peer=0, step=7)
+
+Arrays on GPUs (__cuda_array_interface__ or DLPack) go as they are: finish the GPU's work on one before it is
+published or pulled into.
 """
 import ctypes
+import sys
 import weakref
 
 from . import _api
@@ -18,6 +22,7 @@ from ._library import check, engine
 ANY = -1
 LATEST = 2**64 - 1
 _ROWS = 2
+_CUDA = 1  # RONDO_TENSOR_CUDA
 
 
 class _Tensor(ctypes.Structure):
@@ -39,14 +44,25 @@ def _function(name, *parameters):
 
 def _tensor(name, array):
     buffer = Buffer(name, array)
-    if buffer.on_gpu:
-        raise bad_argument(f"{name} is on a GPU: a tensor store takes arrays in host memory")
     shape = tuple(getattr(array, "shape", None) or (buffer.nbytes // buffer.itemsize,))
     if buffer.dtype is None or len(shape) > 8:
         raise bad_argument(f"{name} has {len(shape)} dimensions, or a data type that Rondo does not know")
-    tensor = _Tensor(data=buffer.address, bytes=buffer.nbytes, type=buffer.dtype, ndims=len(shape))
+    tensor = _Tensor(data=buffer.address, bytes=buffer.nbytes, type=buffer.dtype, ndims=len(shape),
+                     memory=_CUDA if buffer.on_gpu else 0)
     tensor.shape[:len(shape)] = shape
     return tensor, buffer
+
+
+class GpuArray:
+    """A tensor in memory of a GPU that a store owns; torch.as_tensor and cupy.asarray take it."""
+
+    def __init__(self, tensor):
+        size = engine().rondo_dtype_size(tensor.type)
+        kind = next((kind for kind, number in _api.KINDS.items() if number == tensor.type), f"V{size}")
+        self.shape, self.nbytes = tuple(tensor.shape[:tensor.ndims]), tensor.bytes
+        self.__cuda_array_interface__ = {
+            "shape": self.shape, "typestr": ("<" if sys.byteorder == "little" and size > 1 else "|") + kind,
+            "data": (tensor.data or 0, False), "version": 3}
 
 
 class TensorStore:
@@ -72,10 +88,13 @@ class TensorStore:
         check(_function("rondo_tensor_retire", ctypes.c_void_p, ctypes.c_uint64)(self.handle, step))
         self._held = {name: kept for name, kept in self._held.items() if name[1] > step}
 
-    def pull(self, key, peer=ANY, step=LATEST, rows=None, into=None):
-        """Pull a tensor, or rows=(first, count) of it. @return into, filled, or a new numpy array, whose memory
-        the store owns: it must not be used after the store has ended."""
-        tensor, _ = _tensor("into", into) if into is not None else (_Tensor(), None)
+    def pull(self, key, peer=ANY, step=LATEST, rows=None, into=None, gpu=False):
+        """Pull a tensor, or rows=(first, count) of it. @return into, filled, or a new numpy array, or with gpu a
+        GpuArray on this thread's current GPU. The store owns its memory: do not use it after the store has
+        ended."""
+        tensor, place = _tensor("into", into) if into is not None else (_Tensor(memory=_CUDA if gpu else 0), None)
+        if place is not None and not place.writable:
+            raise bad_argument("into is read-only: pass memory that can be written to")
         part = _Slice(_ROWS, *rows) if rows else None
         check(_function("rondo_tensor_pull", ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_uint64,
                         ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(
@@ -83,12 +102,16 @@ class TensorStore:
         return into if into is not None else self._array(tensor)
 
     def _array(self, tensor):
+        free = _function("rondo_tensor_free", ctypes.c_void_p, ctypes.c_void_p)
+        if tensor.memory == _CUDA:
+            array = GpuArray(tensor)
+            weakref.finalize(array, self._free, free, tensor.data)
+            return array
         import numpy
 
         name = next(name for name, number in _api.NAMES.items()
                     if number == tensor.type and hasattr(numpy, name) and name != "bool")
         memory = (ctypes.c_byte * tensor.bytes).from_address(tensor.data)
-        free = _function("rondo_tensor_free", ctypes.c_void_p, ctypes.c_void_p)
         weakref.finalize(memory, self._free, free, tensor.data)
         return numpy.frombuffer(memory, dtype=name).reshape(tuple(tensor.shape[:tensor.ndims]))
 

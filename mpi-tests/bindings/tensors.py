@@ -1,0 +1,120 @@
+"""Named tensors in Python on two ranks, in host memory and, with a CUDA driver as RONDO_CUDA_LIB, on GPUs:
+what was published comes back, and what is wrong raises. Needs neither mpi4py nor numpy.
+
+usage: tensors.py openmpi|mpich     under mpirun
+"""
+import array
+import ctypes
+import os
+import sys
+
+import rondo
+from rondo.tensors import TensorStore
+
+WORLD = {"openmpi": 0, "mpich": 0x44000000}  # MPI_COMM_WORLD in Fortran
+COUNT = 3000
+
+
+def values(salt=0):
+    return array.array("i", [7 * i + salt for i in range(COUNT)])
+
+
+def zeros(count=COUNT):
+    return array.array("i", [0] * count)
+
+
+def raises(call, *words):
+    try:
+        call()
+    except rondo.Error as error:
+        for word in words:
+            assert word in str(error), f"no {word} in: {error}"
+        return
+    raise AssertionError(f"no error that says {words}")
+
+
+class Pack:
+    """A DLPack of GPU memory, as torch gives it."""
+
+    class Tensor(ctypes.Structure):
+        _fields_ = [("data", ctypes.c_void_p), ("device", ctypes.c_int32 * 2), ("ndim", ctypes.c_int32),
+                    ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
+                    ("shape", ctypes.c_void_p), ("strides", ctypes.c_void_p), ("offset", ctypes.c_uint64)]
+
+    def __init__(self, memory):
+        self.memory, self.shape = memory, (COUNT,)
+        self.lengths = (ctypes.c_int64 * 1)(COUNT)
+        self.tensor = Pack.Tensor(memory.address, (2, 0), 1, 0, 32, 1,  # on CUDA device 0, of int32
+                                  ctypes.addressof(self.lengths), None, 0)
+
+    def __dlpack_device__(self):
+        return (2, 0)
+
+    def __dlpack__(self, stream=None):
+        new = ctypes.pythonapi.PyCapsule_New
+        new.restype = ctypes.py_object
+        new.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+        return new(ctypes.addressof(self.tensor), b"dltensor", None)
+
+
+class HostAsGpu:
+    """Host memory that says it is a GPU's."""
+
+    def __init__(self):
+        self.memory = zeros()
+        self.__cuda_array_interface__ = {"shape": (COUNT,), "typestr": "<i4", "version": 3,
+                                         "data": (self.memory.buffer_info()[0], False)}
+
+
+def host(store, me):
+    if me == 0:
+        store.publish("host", 1, values())
+    else:
+        assert store.pull("host", 0, 1, into=zeros()) == values()
+        assert store.pull("host", 0, 1, rows=(5, 2), into=zeros(2)) == values()[5:7]
+        raises(lambda: store.pull("host", 0, 1, into=bytes(4 * COUNT)), "read-only")
+        raises(lambda: store.pull("host", 0, 1, into=zeros(3)), "host", str(4 * COUNT))
+
+
+def make_current():
+    cuda, context = ctypes.CDLL(os.environ["RONDO_CUDA_LIB"]), ctypes.c_void_p()
+    assert cuda.cuInit(0) == 0 and cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+    assert cuda.cuCtxSetCurrent(context) == 0
+
+
+def gpu(store, comm):
+    """The values go from rank 0's host to rank 1's GPU, and come back from there."""
+    make_current()
+    other = 1 - comm.rank
+    with rondo.Memory(4 * COUNT, device=0) as first, rondo.Memory(4 * COUNT, device=0) as second:
+        store.publish("values", 2, values(comm.rank))
+        assert store.pull("values", other, 2, into=Pack(first)).memory is first
+        store.publish("by pack", 2, Pack(first))
+        store.publish("by interface", 2, first)
+        assert store.pull("by pack", other, 2, into=zeros()) == values(comm.rank)
+        assert store.pull("by interface", other, 2, into=second) is second
+        store.publish("second", 2, second)
+        assert store.pull("second", other, 2, into=zeros()) == values(other)
+        got = store.pull("by pack", other, 2, rows=(10, 20), gpu=True)
+        assert got.shape == (20,) and got.nbytes == 80 and got.__cuda_array_interface__["typestr"] == "<i4"
+        store.publish("part", 2, got)
+        assert store.pull("part", other, 2, into=zeros(20)) == values(other)[10:30]
+        raises(lambda: store.publish("wrong", 2, HostAsGpu()), "no memory of one GPU")
+        comm.barrier()
+        store.retire(2)
+
+
+def main():
+    mpi = sys.argv[1]
+    with rondo.Comm(WORLD[mpi], mpi=mpi, name="tensors", timeout_ms=60000) as comm:
+        with TensorStore(comm) as store:
+            host(store, comm.rank)
+            if "RONDO_CUDA_LIB" in os.environ:
+                gpu(store, comm)
+            else:
+                raises(lambda: store.publish("gpu", 1, HostAsGpu()), "RONDO_TENSOR_CUDA")
+            comm.barrier()
+        print(f"rank {comm.rank}: all calls are right", flush=True)
+
+
+main()

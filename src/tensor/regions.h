@@ -1,0 +1,43 @@
+/* Registrations of tensors' memory with a comm of a net device. Memory in a region of the process
+ * (base/heap.h: arenas of stores, registered buffers) is registered as a whole and kept; other memory is
+ * registered for one use. Of GPUs' memory, whole allocations are registered and kept. */
+#ifndef RONDO_TENSOR_REGIONS_H
+#define RONDO_TENSOR_REGIONS_H
+
+#include "net/netdev.h"
+#include "tensor/store.h"
+
+enum { RONDO_TENSOR_REGIONS = 64 /* registrations that a comm keeps */ };
+
+struct rondo_tensor_kept {
+    uint64_t id; /* of the region, or of a GPU's allocation; 0: free */
+    void *base, *region;
+    size_t bytes;
+    int uses, on_gpu;
+};
+
+struct rondo_tensor_regions { /* zeroed, except for device, comm, apart and memory */
+    const struct rondo_net_device *device;
+    void *comm;
+    int apart;       /* the device registers nothing: it sends and receives any memory */
+    uint32_t memory; /* kinds that it registers (rondo_net_properties) */
+    int no_gpu;      /* it has refused memory of a GPU */
+    struct rondo_tensor_kept kept[RONDO_TENSOR_REGIONS];
+};
+
+/** Get a registration of [data, data + bytes), at least 1 byte, of the GPU with this ordinal or of the host
+ * (RONDO_TENSOR_NO_GPU). hold: zeroed. Errors of GPUs' memory are not logged. */
+rondo_status rondo_tensor_hold(struct rondo_tensor_conn *conn, struct rondo_tensor_regions *regions,
+                               void *data, size_t bytes, int gpu, struct rondo_tensor_hold *hold);
+/** End a use; safe on a zeroed struct, and leaves it zeroed. */
+void rondo_tensor_unhold(struct rondo_tensor_regions *regions, struct rondo_tensor_hold *hold);
+/** End what is kept. Uses must have ended. */
+void rondo_tensor_regions_close(struct rondo_tensor_regions *regions);
+
+/** Map memory of whole pages for a connection's own buffers, which only a peer's writes to them reach.
+ * *bytes: in, the least; out, what munmap needs. */
+rondo_status rondo_tensor_pages_map(size_t *bytes, uint8_t **memory);
+/** The other end of a connection, for prepare. */
+struct rondo_net_peer rondo_tensor_net_peer(const struct rondo_tensor_conn *conn, int channel);
+
+#endif
