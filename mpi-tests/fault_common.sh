@@ -27,6 +27,15 @@ exec "$@"
 HOST
 }
 
+# finalize_workaround TESTS DIR: print what ranks of MPICH on several hosts are to be started with. TESTS has
+# host_finalize.c, which says why; the library goes to DIR. Sanitizers allow no preloaded library.
+finalize_workaround() {
+    if [ "$RONDO_BUILD_MPI" = mpich ] && [ "$RONDO_BUILD_SANITIZER" = no ] &&
+        ${CC:-cc} -shared -fPIC -D_GNU_SOURCE -o "$2/host_finalize.so" "$1/host_finalize.c"; then
+        echo "env LD_PRELOAD=$2/host_finalize.so"
+    fi
+}
+
 # survive_options MPI: print the options of scripts/mpi-run that let survivors go on
 survive_options() {
     case $1 in

@@ -1,8 +1,8 @@
 /*
- * A workaround that scripts/run-host-tests preloads into MPICH programs. With MPICH before 4.2 over UCX's
- * TCP, ranks sometimes hang in MPI_Finalize, with or without Rondo (MPI_Init, MPI_Barrier, MPI_Finalize
- * suffice). A rank disconnects, for which its peers must answer a flush, and then blocks in a PMI barrier,
- * where it answers nobody. A peer that disconnects later waits for it for ever
+ * A workaround that tests on several hosts preload into MPICH programs (fault_common.sh). With MPICH before
+ * 4.2 over UCX's TCP, ranks sometimes hang in MPI_Finalize, with or without Rondo (MPI_Init, MPI_Barrier,
+ * MPI_Finalize suffice). A rank disconnects, for which its peers must answer a flush, and then blocks in a
+ * PMI barrier, where it answers nobody. A peer that disconnects later waits for it for ever
  * (github.com/pmodels/mpich/pull/6596). With this library a rank makes progress on UCX while it waits for the
  * barrier.
  */
