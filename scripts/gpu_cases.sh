@@ -1,7 +1,7 @@
 # shellcheck shell=bash disable=SC2154
 # Sourced by gpu-check: what it runs, in which order, and what it writes about it. The caller sets bin, a
 # folder of programs; identity, a checksum of them; launch, a command that takes -n RANKS PROGRAM; work, a
-# temporary folder; out, only, resume, minutes and nccl.
+# temporary folder; nccl_tests, a folder of them or nothing; out, only, resume, minutes, nccl and most.
 
 # ---- groups ----
 
@@ -14,6 +14,7 @@ direct direct_cases one-shot and two-shot
 graphs graph_cases replays of captured calls
 mps mps_cases processes under MPS: tests, times
 nccl nccl_cases the same times by NCCL, under MPS
+nccl-tests nccl_tests_cases NVIDIA's nccl-tests on Rondo's NCCL face: ranks as processes, threads, in a group
 slices slice_cases processes in time slices: tests, times
 torn torn_cases LL128 between ranks of one GPU: are lines ever torn?
 ranks rank_cases every algorithm and protocol, ranks as threads
@@ -23,7 +24,7 @@ GROUPS
 }
 is_group() { groups | grep -q "^$1 "; }
 groups_text() {
-    groups | while read -r name _ what; do printf '                   %-10s%s\n' "$name" "$what"; done
+    groups | while read -r name _ what; do printf '                   %-12s%s\n' "$name" "$what"; done
 }
 # Is the group asked for?
 wanted() { [ -z "$only" ] || case ,$only, in *,"$1",*) ;; *) return 1 ;; esac; }
@@ -338,6 +339,7 @@ smallest_cases() {
     bench one_rank one_rank_smallest 20 "" one-rank --bytes 64K --iters 3
     bench overlap overlap_smallest 20 "" overlap --bytes 4K --iters 3
     bench torn torn_smallest 20 "" torn --proto ll128 --bytes 8,1000 --seconds 1
+    [ -z "$nccl_tests" ] || most=8 nccl_test smallest 1 all_reduce -t 2
     sanitizer=$(tool compute-sanitizer) ncu=$(tool ncu)
     [ -n "$sanitizer" ] || broken[sanitizer]="compute-sanitizer is not installed"
     [ -n "$ncu" ] || broken[ncu]="ncu is not installed"
@@ -401,6 +403,37 @@ in_nccl() {
     for n in 2 4; do
         bench_together nccl "nccl_${n}_latency" 60 $n latency --nccl "$nccl" --bytes 8,64K --iters 200
         bench_together nccl "nccl_${n}_bandwidth" 60 $n bandwidth --nccl "$nccl" --bytes 64M
+    done
+}
+
+# nccl_test NAME PROCESSES ARGUMENT...: a program of nccl-tests, which checks its results
+nccl_test() {
+    local name=$1 n=$2 program=$3 wants='Out of bounds values : 0 OK'
+    shift 3
+    together nccl-tests "nccl_tests_${program}_$name" 60 "$n" \
+        env RONDO_NCCL_MEMORY=gpu "$nccl_tests/${program}_perf" -b 8 -e "$most" -f 32 -w 1 -n 2 -c 1 "$@"
+}
+nccl_test_names() { ls "$nccl_tests" | sed -n 's/_perf$//p'; }
+nccl_tests_cases() {
+    local program
+    if [ -z "$nccl_tests" ]; then
+        skip nccl-tests "no programs; nccl-programs --compile-for makes them, --nccl-tests names them"
+        return
+    fi
+    for program in $(nccl_test_names); do
+        nccl_test group 1 "$program" -g 2
+        nccl_test threads 1 "$program" -t 2
+    done
+    under_mps in_nccl_tests
+}
+in_nccl_tests() {
+    local program n
+    [ $mps = on ] || broken[nccl-tests]="processes of nccl-tests need MPS: ${broken[mps]-}"
+    for program in $(nccl_test_names); do
+        for n in 2 4; do nccl_test "$n" "$n" "$program"; done
+    done
+    for program in all_reduce all_gather alltoall sendrecv; do
+        NCCL_TESTS_SPLIT=MOD2 nccl_test split 4 "$program"
     done
 }
 
