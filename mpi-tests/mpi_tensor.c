@@ -178,6 +178,7 @@ struct expected {
     uint64_t pulls, first_pulls, meta_data, contents, content_bytes, delivered, staged, staged_without_cma;
     uint64_t outside; /* contents that a device without RONDO_NET_APART registers for themselves */
     uint64_t direct;  /* contents that are written by RDMA from where they lie */
+    uint64_t framed;  /* contents that share writes by RDMA */
 };
 
 /* What a puller knows of a part of a key: how long it was. */
@@ -224,7 +225,8 @@ static int is_first(struct known *known, size_t size, const struct tensor *t, si
 
 static void expect(struct expected *e, const char *hosts)
 {
-    size_t size = 2 * (size_t)o.count, eager = 8 << 10; /* RONDO_TENSOR_EAGER */
+    size_t size = 2 * (size_t)o.count, eager = 8 << 10 /* RONDO_TENSOR_EAGER */,
+           small = 1 << 10; /* RONDO_TENSOR_FRAMED_LEAST */
     struct known *known = calloc(size, sizeof(*known));
     for (size_t i = 0; i < size; i++) {
         known[i].puller = -1;
@@ -233,19 +235,21 @@ static void expect(struct expected *e, const char *hosts)
         struct tensor t = tensor_number(i);
         size_t bytes = t.slice.part == RONDO_TENSOR_ALL ? t.bytes : (size_t)t.slice.count;
         int first = is_first(known, size, &t, bytes), net = is_net(hosts, t.publisher, t.puller),
+            framed = net && writes() && bytes <= small, /* places are in an arena */
             copies = net && bytes <= eager; /* at the end whose memory is not in an arena, or at both */
         if (t.puller == test.rank) {
             e->pulls++;
             e->first_pulls += first;
             e->delivered += net;
-            e->staged += copies && !writes() ? bytes : 0;
+            e->staged += framed || (copies && !writes()) ? bytes : 0;
         }
         if (t.publisher == test.rank) {
             e->meta_data += first;
             e->contents++;
             e->content_bytes += bytes;
-            e->staged += copies && !(writes() && t.from_arena) ? bytes : 0;
-            e->direct += net && writes() && !(copies && !t.from_arena && bytes > 0);
+            e->staged += framed || (copies && !(writes() && t.from_arena)) ? bytes : 0;
+            e->framed += framed;
+            e->direct += net && writes() && !framed && !(copies && !t.from_arena);
             e->outside += net && bytes > eager && !t.from_arena;
             e->staged_without_cma += !net && t.puller != test.rank && !t.from_arena ? bytes : 0;
         }
@@ -270,6 +274,7 @@ static void check_messages(const rondo_tensor_stats *s, const struct expected *e
     SAME("dropped", s->dropped, 0u);
     SAME("cloned bytes", s->cloned_bytes, 0u);
     SAME("contents by RDMA from where they lay", s->direct, e->direct);
+    SAME("contents that share writes", s->framed, e->framed);
 }
 
 /* Nothing is copied besides, but small contents over sockets, or from outside an arena by RDMA; and where the

@@ -143,6 +143,7 @@ typedef struct rondo_tensor_stats {
     uint64_t direct;       /**< contents sent that a network device wrote from where they lay, by RDMA */
     uint64_t helped_bytes; /**< bytes that this rank, as publisher, wrote to places of ranks of the node: its
                               part of a copy that both make while it waits */
+    uint64_t framed;       /**< contents sent that shared a write by RDMA, or could have */
 } rondo_tensor_stats;
 
 /* ---- stores ---- */

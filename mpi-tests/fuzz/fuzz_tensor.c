@@ -1,8 +1,8 @@
-/* Fuzz the message buffers of the tensor protocol as other ranks send them. Each message that is taken
+/* Fuzz the message buffers and the frames of the tensor protocol as other ranks send them. Each message that is taken
  * survives being written and read again, byte for byte, and its meta-data is consistent. */
 #include <stdlib.h>
 #include <string.h>
-#include "tensor/codec.h"
+#include "tensor/frame.h"
 
 static void require(int condition)
 {
@@ -30,13 +30,42 @@ static size_t take_message(const uint8_t *data, size_t bytes)
     return used;
 }
 
+/* What is read of a frame lies in it, and makes a frame that is read in the same way. */
+static void take_frame(const uint8_t *data, size_t bytes)
+{
+    struct rondo_tensor_frame_in in;
+    struct rondo_tensor_frame out;
+    if (rondo_tensor_frame_open(&in, data, bytes, 1) != RONDO_SUCCESS) {
+        return;
+    }
+    size_t room = bytes + RONDO_TENSOR_FRAME_MOST_CONTENT;
+    uint8_t *copy = malloc(room);
+    require(copy != NULL && in.at + in.left <= data + bytes);
+    rondo_tensor_frame_begin(&out, copy, room, in.epoch);
+    out.flags = in.flags;
+    while (in.left > 0) {
+        struct rondo_tensor_content content;
+        const uint8_t *at;
+        if (rondo_tensor_frame_next(&in, &content, &at) != RONDO_SUCCESS) {
+            break;
+        }
+        require(at >= data && at + content.bytes <= data + bytes);
+        require(rondo_tensor_frame_add(&out, &content, at));
+    }
+    rondo_tensor_frame_end(&out, 1);
+    require(rondo_tensor_frame_open(&in, copy, out.bytes, 1) == RONDO_SUCCESS && in.flags == out.flags);
+    free(copy);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     uint8_t head[RONDO_TENSOR_BATCH_HEAD];
     size_t end, used;
-    if (bytes >= sizeof(head) && rondo_tensor_batch_decode(data, bytes, 1, &end) == RONDO_SUCCESS) {
-        rondo_tensor_batch_encode(head, end, 1);
+    take_frame(data, bytes);
+    if (bytes >= sizeof(head) &&
+        rondo_tensor_batch_decode(data, bytes, RONDO_TENSOR_WIRE_VERSION, 1, &end) == RONDO_SUCCESS) {
+        rondo_tensor_batch_encode(head, RONDO_TENSOR_WIRE_VERSION, end, 1);
         require(memcmp(head, data, sizeof(head)) == 0);
         data += sizeof(head);
         bytes = end - sizeof(head);

@@ -17,6 +17,7 @@
 #include "fake_verbs.h"
 #endif
 #include "rondo_tensor.h"
+#include "tensor/store.h"
 
 enum { PATIENCE_MS = 60000 }; /* for what should be immediate */
 
@@ -123,6 +124,15 @@ static inline rondo_tensor_stats stats_of(rondo_tensor_store *store)
         memset(&stats, 0xff, sizeof(stats));
     }
     return stats;
+}
+
+/* Has rank 0 acknowledged all messages? */
+static inline int has_been_read(rondo_tensor_store *store)
+{
+    pthread_mutex_lock(&store->core->lock);
+    int busy = store->core->conn_of[0]->remote_busy;
+    pthread_mutex_unlock(&store->core->lock);
+    return !busy;
 }
 
 /* Wait until a condition on a store's counts holds. */

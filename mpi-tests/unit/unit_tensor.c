@@ -88,15 +88,6 @@ ALL_WIRES(deliveries_go_with_the_next_request, 2, pulls_in_a_row)
 #if RONDO_HAVE_VERBS
 enum { STEADY = 100000 };
 
-/* Has rank 0 acknowledged all messages? */
-static int has_been_read(rondo_tensor_store *store)
-{
-    pthread_mutex_lock(&store->core->lock);
-    int busy = store->core->conn_of[0]->remote_busy;
-    pthread_mutex_unlock(&store->core->lock);
-    return !busy;
-}
-
 /* In the steady state, what the NIC writes with immediate data is one message, its acknowledgement, and the
  * content: all of it, from where it lies to where the caller gets it, with the request's index. */
 static void letters(struct fake_rank *r)

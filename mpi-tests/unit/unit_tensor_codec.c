@@ -150,7 +150,7 @@ static void a_request_has_these_bytes(void **state)
     (void)state;
     assert_int_equal(rondo_tensor_encode(&m, bytes, sizeof(bytes)), sizeof(wanted));
     assert_memory_equal(bytes, wanted, sizeof(wanted));
-    rondo_tensor_batch_encode(batch, sizeof(batch) + sizeof(wanted), 3);
+    rondo_tensor_batch_encode(batch, 3, sizeof(batch) + sizeof(wanted), 3);
     assert_memory_equal(batch, head, sizeof(head));
 }
 
@@ -210,18 +210,18 @@ static void message_buffers_are_checked(void **state)
     uint8_t head[RONDO_TENSOR_BATCH_HEAD];
     size_t end = 0;
     (void)state;
-    rondo_tensor_batch_encode(head, 100, 5);
-    assert_int_equal(rondo_tensor_batch_decode(head, 100, 5, &end), RONDO_SUCCESS);
+    rondo_tensor_batch_encode(head, 3, 100, 5);
+    assert_int_equal(rondo_tensor_batch_decode(head, 100, 3, 5, &end), RONDO_SUCCESS);
     assert_int_equal(end, 100);
-    assert_int_equal(rondo_tensor_batch_decode(head, 99, 5, &end), RONDO_REMOTE_ERROR);
-    assert_int_equal(rondo_tensor_batch_decode(head, 100, 6, &end), RONDO_REMOTE_ERROR); /* a replay */
+    assert_int_equal(rondo_tensor_batch_decode(head, 99, 3, 5, &end), RONDO_REMOTE_ERROR);
+    assert_int_equal(rondo_tensor_batch_decode(head, 100, 3, 6, &end), RONDO_REMOTE_ERROR); /* a replay */
     head[5]++;
-    assert_int_equal(rondo_tensor_batch_decode(head, 100, 5, &end), RONDO_REMOTE_ERROR);
-    assert_non_null(strstr(rondo_error_text(), "version 3"));
+    assert_int_equal(rondo_tensor_batch_decode(head, 100, 3, 5, &end), RONDO_REMOTE_ERROR);
+    assert_non_null(strstr(rondo_error_text(), "version 4"));
     head[5]--;
     head[0] ^= 1;
-    assert_int_equal(rondo_tensor_batch_decode(head, 100, 5, &end), RONDO_REMOTE_ERROR);
-    assert_int_equal(rondo_tensor_batch_decode(head, 3, 5, &end), RONDO_REMOTE_ERROR);
+    assert_int_equal(rondo_tensor_batch_decode(head, 100, 3, 5, &end), RONDO_REMOTE_ERROR);
+    assert_int_equal(rondo_tensor_batch_decode(head, 3, 3, 5, &end), RONDO_REMOTE_ERROR);
 }
 
 static void slices_have_their_own_meta_data(void **state)

@@ -175,6 +175,7 @@ static void answer(struct rondo_tensor_response *response, struct rondo_tensor_p
         return;
     }
     response->state = RONDO_TENSOR_ASKED;
+    response->flags &= ~(uint32_t)RONDO_TENSOR_FRAMED; /* the re-request says where it goes */
     struct rondo_tensor_message message = { .type = RONDO_TENSOR_META_DATA_RESPONSE,
                                             .index = response->index,
                                             .epoch = response->epoch,
@@ -314,6 +315,7 @@ rondo_status rondo_tensor_on_re_request(struct rondo_tensor_conn *conn, const st
     }
     response->address = m->address;
     memcpy(response->rkey, m->rkey, sizeof(response->rkey));
+    response->flags |= m->flags & RONDO_TENSOR_FRAMED;
     rondo_tensor_conn_send(conn, response);
     return RONDO_SUCCESS;
 }

@@ -353,29 +353,31 @@ rondo_status rondo_tensor_decode(const uint8_t *bytes_in, size_t bytes, struct r
 
 /* ---- message buffers ---- */
 
-void rondo_tensor_batch_encode(uint8_t out_bytes[RONDO_TENSOR_BATCH_HEAD], size_t bytes, uint32_t sequence)
+void rondo_tensor_batch_encode(uint8_t out_bytes[RONDO_TENSOR_BATCH_HEAD], unsigned version, size_t bytes,
+                               uint32_t sequence)
 {
     struct out out = { out_bytes, out_bytes + RONDO_TENSOR_BATCH_HEAD, 0 };
     put32(&out, RONDO_TENSOR_WIRE_MAGIC);
-    put16(&out, RONDO_TENSOR_WIRE_VERSION);
+    put16(&out, version);
     put16(&out, 0);
     put32(&out, (uint32_t)bytes);
     put32(&out, sequence);
 }
 
-rondo_status rondo_tensor_batch_decode(const uint8_t *bytes_in, size_t bytes, uint32_t sequence, size_t *end)
+rondo_status rondo_tensor_batch_decode(const uint8_t *bytes_in, size_t bytes, unsigned version,
+                                       uint32_t sequence, size_t *end)
 {
     struct in in = { bytes_in, bytes_in + bytes, 0 };
-    uint32_t magic = take32(&in), version = take16(&in), reserved = take16(&in), length = take32(&in),
+    uint32_t magic = take32(&in), theirs = take16(&in), reserved = take16(&in), length = take32(&in),
              number = take32(&in);
     if (in.short_of || magic != RONDO_TENSOR_WIRE_MAGIC || reserved != 0) {
         return rondo_fail_quiet(RONDO_REMOTE_ERROR, "a message buffer of %zu bytes that begins with %08x",
                                 bytes, magic);
     }
-    if (version != RONDO_TENSOR_WIRE_VERSION) {
-        return rondo_fail_quiet(RONDO_REMOTE_ERROR,
-                                "a message buffer of version %u of the tensor protocol, here is version %d",
-                                version, RONDO_TENSOR_WIRE_VERSION);
+    if (theirs != version) {
+        return rondo_fail_quiet(
+            RONDO_REMOTE_ERROR,
+            "a message buffer of version %u of the tensor protocol, and not of version %u", theirs, version);
     }
     if (length < RONDO_TENSOR_BATCH_HEAD || length > bytes) {
         return rondo_fail_quiet(RONDO_REMOTE_ERROR, "a message buffer that says it has %u bytes, in %zu",

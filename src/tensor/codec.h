@@ -11,16 +11,20 @@
 
 enum {
     RONDO_TENSOR_WIRE_MAGIC = 0x52544e53,
-    RONDO_TENSOR_WIRE_VERSION = 3,
-    RONDO_TENSOR_PORTS = 2,         /* of a connection, at most: keys of a place */
-    RONDO_TENSOR_MAX_TEXT = 400,    /* bytes of the text of an error */
-    RONDO_TENSOR_BATCH_HEAD = 16,   /* bytes before the first message of a message buffer */
-    RONDO_TENSOR_MAX_MESSAGE = 1024 /* no message is longer: a message buffer holds at least one */
+    RONDO_TENSOR_WIRE_VERSION = 4,
+    RONDO_TENSOR_LEAST_VERSION = 3,   /* spoken with ends that know no later one */
+    RONDO_TENSOR_FRAMES_VERSION = 4,  /* small contents may share a write (wire_write.c) */
+    RONDO_TENSOR_PORTS = 2,           /* of a connection, at most: keys of a place */
+    RONDO_TENSOR_FRAMED_LEAST = 1024, /* bytes of contents that come in frames, whatever their place */
+    RONDO_TENSOR_MAX_TEXT = 400,      /* bytes of the text of an error */
+    RONDO_TENSOR_BATCH_HEAD = 16,     /* bytes before the first message of a message buffer */
+    RONDO_TENSOR_MAX_MESSAGE = 1024   /* no message is longer: a message buffer holds at least one */
 };
 
 /* Immediate data of a write. All other values are the index of the request whose content is written. */
 #define RONDO_TENSOR_IMM_MESSAGE 0xffffffffu
 #define RONDO_TENSOR_IMM_ACK 0xfffffffeu
+#define RONDO_TENSOR_IMM_FRAME 0xfffffffdu /* from RONDO_TENSOR_FRAMES_VERSION on; an index before it */
 #define RONDO_TENSOR_LAST_INDEX 0xfffffffdu
 
 /* Fields of a message besides its head, in this order; bits. */
@@ -59,7 +63,9 @@ enum {
     RONDO_TENSOR_KNOWN = 1,   /* TENSOR_REQUEST: the meta-data is what the receiver has cached */
     RONDO_TENSOR_CHECKED = 2, /* TENSOR_REQUEST: the content's checksum is wanted */
     RONDO_TENSOR_ANSWER = 4,  /* CANCEL: say CANCELLED when nothing will be written any more */
-    RONDO_TENSOR_ALL_FLAGS = 7
+    RONDO_TENSOR_FRAMED = 8,  /* TENSOR_REQUEST, TENSOR_RE_REQUEST: the content comes in a frame, and not to a
+                               * place (RONDO_TENSOR_FRAMES_VERSION) */
+    RONDO_TENSOR_ALL_FLAGS = 15
 };
 
 struct rondo_tensor_meta {
@@ -92,10 +98,13 @@ size_t rondo_tensor_encode(const struct rondo_tensor_message *message, uint8_t *
 rondo_status rondo_tensor_decode(const uint8_t *in, size_t bytes, struct rondo_tensor_message *message,
                                  size_t *used);
 
-/** Write the head of a message buffer of @a bytes in all. sequence: counts the sender's buffers from 1. */
-void rondo_tensor_batch_encode(uint8_t out[RONDO_TENSOR_BATCH_HEAD], size_t bytes, uint32_t sequence);
+/** Write the head of a message buffer of @a bytes in all. version: of the connection. sequence: counts the
+ * sender's buffers from 1. */
+void rondo_tensor_batch_encode(uint8_t out[RONDO_TENSOR_BATCH_HEAD], unsigned version, size_t bytes,
+                               uint32_t sequence);
 /** Check the head. *end: where the last message ends. @return as rondo_tensor_decode. */
-rondo_status rondo_tensor_batch_decode(const uint8_t *in, size_t bytes, uint32_t sequence, size_t *end);
+rondo_status rondo_tensor_batch_decode(const uint8_t *in, size_t bytes, unsigned version, uint32_t sequence,
+                                       size_t *end);
 
 /** Check type, dimensions and bytes of a tensor: the product of the shape must not overflow, and be `bytes`
  * unless the tensor is packed or dead. @return as rondo_tensor_decode. */

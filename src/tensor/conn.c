@@ -22,9 +22,11 @@ enum letter_kind { LETTER_HELLO, LETTER_RECORD, LETTER_READY, LETTER_END };
 /* A message that may wait for others waits this long. */
 enum { LATER_NS = 100000 };
 
+/* version is the least one, because ends of that version take no other; newest is the one that this end
+ * prefers, and 0 from such an end. */
 struct letter {
     uint32_t magic, version;
-    uint32_t kind, netdevs, message_bytes, reserved;
+    uint32_t kind, netdevs, message_bytes, newest;
     uint8_t record[RONDO_TENSOR_RECORD]; /* of an end: why, as a sentence */
 };
 _Static_assert(sizeof(struct letter) <= RONDO_MSG_BYTES, "a letter fits a control message");
@@ -47,6 +49,12 @@ static int shares_memory(const struct rondo_tensor_core *core, int peer)
            rondo_peer_same_node(&peers[core->rank], &peers[peer]);
 }
 
+static uint32_t common_version(uint32_t mine, uint32_t theirs)
+{
+    uint32_t newest = mine < theirs ? mine : theirs;
+    return newest > RONDO_TENSOR_LEAST_VERSION ? newest : RONDO_TENSOR_LEAST_VERSION;
+}
+
 rondo_status rondo_tensor_conn_get(struct rondo_tensor_core *core, int peer,
                                    struct rondo_tensor_conn **conn_out)
 {
@@ -64,6 +72,7 @@ rondo_status rondo_tensor_conn_get(struct rondo_tensor_core *core, int peer,
     conn->core = core;
     conn->peer = peer;
     conn->send_last = &conn->send_first;
+    conn->version = common_version(core->newest, core->newest);
     if (peer == core->rank) {
         conn->wire = &rondo_tensor_wire_self;
         conn->state = RONDO_TENSOR_CONN_OPEN;
@@ -90,7 +99,8 @@ static rondo_status send_letter(struct rondo_tensor_conn *conn, enum letter_kind
 {
     struct rondo_tensor_core *core = conn->core;
     struct letter letter = { .magic = RONDO_TENSOR_WIRE_MAGIC,
-                             .version = RONDO_TENSOR_WIRE_VERSION,
+                             .version = RONDO_TENSOR_LEAST_VERSION,
+                             .newest = core->newest,
                              .kind = kind,
                              .netdevs = core->netdevs,
                              .message_bytes = (uint32_t)core->message_bytes };
@@ -121,7 +131,7 @@ static rondo_status take_letter(struct rondo_tensor_conn *conn, const struct let
     char who[96];
     const struct rondo_tensor_core *core = conn->core;
     int ours = bytes == sizeof(*letter) && letter->magic == RONDO_TENSOR_WIRE_MAGIC &&
-               letter->version == RONDO_TENSOR_WIRE_VERSION;
+               letter->version == RONDO_TENSOR_LEAST_VERSION;
     if (ours && letter->kind == LETTER_END) {
         return take_end(conn, letter);
     }
@@ -134,7 +144,7 @@ static rondo_status take_letter(struct rondo_tensor_conn *conn, const struct let
             "rank %d on %s cannot connect to %s for tensors: it sent %zu bytes, version %u, message "
             "buffers of %u bytes; here are %zu, %d, %zu",
             core->rank, rondo_log_host(), rondo_tensor_who(core, conn->peer, who), bytes, letter->version,
-            letter->message_bytes, sizeof(*letter), RONDO_TENSOR_WIRE_VERSION, core->message_bytes);
+            letter->message_bytes, sizeof(*letter), RONDO_TENSOR_LEAST_VERSION, core->message_bytes);
     }
     if (letter->kind == LETTER_RECORD) {
         memcpy(conn->their_record, letter->record, sizeof(conn->their_record));
@@ -143,6 +153,7 @@ static rondo_status take_letter(struct rondo_tensor_conn *conn, const struct let
         conn->ready_came = 1;
     } else {
         conn->netdevs = letter->netdevs;
+        conn->version = common_version(core->newest, letter->newest);
         conn->hello_came = 1;
     }
     return RONDO_SUCCESS;
@@ -345,6 +356,11 @@ rondo_status rondo_tensor_say_later(struct rondo_tensor_conn *conn, struct rondo
     return queue_message(conn, message);
 }
 
+int rondo_tensor_conn_is_full(const struct rondo_tensor_conn *conn)
+{
+    return conn->queue_end - conn->queue_first >= conn->core->message_bytes;
+}
+
 /* Take whole messages off the queue, as many as fit. */
 static size_t fill_buffer(struct rondo_tensor_conn *conn, uint8_t *buffer)
 {
@@ -359,7 +375,7 @@ static size_t fill_buffer(struct rondo_tensor_conn *conn, uint8_t *buffer)
         bytes += length;
     }
     memcpy(buffer + RONDO_TENSOR_BATCH_HEAD, conn->queue + conn->queue_first, bytes);
-    rondo_tensor_batch_encode(buffer, RONDO_TENSOR_BATCH_HEAD + bytes, conn->written + 1);
+    rondo_tensor_batch_encode(buffer, conn->version, RONDO_TENSOR_BATCH_HEAD + bytes, conn->written + 1);
     return bytes;
 }
 
@@ -449,8 +465,11 @@ static rondo_status write_contents(struct rondo_tensor_conn *conn)
 
 static rondo_status write_all(struct rondo_tensor_conn *conn)
 {
-    int one = conn->send_first != NULL && conn->send_first->next == NULL; /* somebody waits for it */
-    rondo_status status = one || conn->wire->takes_acks ? write_contents(conn) : RONDO_SUCCESS;
+    const struct rondo_tensor_response *first = conn->send_first;
+    int one = first != NULL && first->next == NULL; /* somebody waits for it */
+    int takes_ack = conn->wire->takes_acks &&
+                    (conn->wire->offer == NULL || (first != NULL && (first->flags & RONDO_TENSOR_FRAMED)));
+    rondo_status status = one || takes_ack ? write_contents(conn) : RONDO_SUCCESS;
     if (status == RONDO_SUCCESS || status == RONDO_IN_PROGRESS) {
         status = write_acks(conn);
     }
@@ -512,7 +531,7 @@ static rondo_status dispatch(struct rondo_tensor_conn *conn, const struct rondo_
 static rondo_status read_messages(struct rondo_tensor_conn *conn, const uint8_t *data, size_t bytes)
 {
     size_t at = RONDO_TENSOR_BATCH_HEAD, end, used = 0;
-    RONDO_TRY(rondo_tensor_batch_decode(data, bytes, conn->came + 1, &end));
+    RONDO_TRY(rondo_tensor_batch_decode(data, bytes, conn->version, conn->came + 1, &end));
     conn->came++;
     for (; at < end; at += used) {
         struct rondo_tensor_message message;

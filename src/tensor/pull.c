@@ -17,6 +17,10 @@
 #include "base/param.h"
 #include "tensor/store.h"
 
+/* Beginning many pulls, so often look whether the publisher can be given more of them: it answers the first
+ * ones meanwhile. */
+enum { LOOK_EVERY = 64 };
+
 static struct rondo_tensor_pull *pull_find(const struct rondo_tensor_core *core, uint32_t index)
 {
     /* The hash of a pull is its index. */
@@ -260,6 +264,17 @@ static int lands_elsewhere(struct rondo_tensor_pull *pull)
            conn->wire->offer(conn, pull->place, bytes, pull->gpu, &pull->offer) != RONDO_SUCCESS;
 }
 
+/* Shall the content come in a frame? It is copied once more at each end, but shares a write with others, and
+ * is one write alone. */
+static int comes_framed(const struct rondo_tensor_pull *pull)
+{
+    const struct rondo_tensor_conn *conn = pull->conn;
+    size_t bytes = pull->meta.bytes;
+    struct rondo_region region;
+    return conn->framed_most > 0 && bytes <= conn->framed_most && pull->gpu == RONDO_TENSOR_NO_GPU &&
+           (bytes <= RONDO_TENSOR_FRAMED_LEAST || !rondo_region_find(pull->place, bytes, &region));
+}
+
 /* Let the publisher write to the place, and name it in the message. */
 static rondo_status offer_place(struct rondo_tensor_pull *pull, struct rondo_tensor_message *message)
 {
@@ -267,6 +282,11 @@ static rondo_status offer_place(struct rondo_tensor_pull *pull, struct rondo_ten
     void *at = pull->place;
     size_t bytes = pull->meta.bytes;
     message->address = (uintptr_t)at;
+    if (comes_framed(pull)) {
+        message->flags |= RONDO_TENSOR_FRAMED;
+        message->address = 0;
+        return RONDO_SUCCESS;
+    }
     if (bytes == 0) {
         return RONDO_SUCCESS;
     }
@@ -364,7 +384,7 @@ static rondo_status found_set(struct rondo_tensor_core *core, const struct rondo
 static uint32_t next_index(struct rondo_tensor_core *core)
 {
     do {
-        core->last_index = core->last_index >= RONDO_TENSOR_LAST_INDEX ? 0 : core->last_index + 1;
+        core->last_index = core->last_index + 1 >= RONDO_TENSOR_IMM_FRAME ? 0 : core->last_index + 1;
     } while (pull_find(core, core->last_index) != NULL);
     return core->last_index;
 }
@@ -392,10 +412,17 @@ static rondo_status pull_begin(struct rondo_tensor_pull *pull)
 
 void rondo_tensor_pulls_begin(struct rondo_tensor_request *request)
 {
+    int moved = 0;
     for (size_t i = 0; i < request->n; i++) {
-        rondo_status status = pull_begin(&request->pull[i]);
+        struct rondo_tensor_pull *pull = &request->pull[i];
+        if (pull->state != RONDO_TENSOR_PULL_NEW) {
+            continue; /* the store has ended meanwhile */
+        }
+        rondo_status status = pull_begin(pull);
         if (status != RONDO_SUCCESS) {
-            pull_fail_with_error(&request->pull[i], status);
+            pull_fail_with_error(pull, status);
+        } else if (i % LOOK_EVERY == LOOK_EVERY - 1 && rondo_tensor_conn_is_full(pull->conn)) {
+            (void)rondo_tensor_conn_progress(pull->conn, &moved);
         }
     }
     rondo_tensor_flush_all(request->core);

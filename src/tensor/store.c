@@ -212,7 +212,7 @@ static void *serve(void *arg)
     pthread_mutex_lock(&core->lock);
     while (!core->stop) {
         int moved = 0;
-        if (core->drivers > 0) {
+        if (__atomic_load_n(&core->drivers, __ATOMIC_RELAXED) > 0) {
             sleep_while_driven(core);
             rounds = 0;
             continue;
@@ -375,6 +375,7 @@ rondo_status rondo_tensor_core_create(struct rondo_ctx *ctx, const rondo_tensor_
     core->nranks = ctx->job.nranks;
     core->number = ctx->nstores++;
     core->message_bytes = (size_t)params->tensor_message;
+    core->newest = RONDO_TENSOR_WIRE_VERSION;
     core->checksum = config->checksum == RONDO_CONFIG_DEFAULT ? params->tensor_checksum : config->checksum;
     core->timeout_ns = config->timeout_ms == RONDO_CONFIG_DEFAULT ? params->tensor_timeout
                                                                   : rondo_ms_to_ns(config->timeout_ms);

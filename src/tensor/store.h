@@ -183,7 +183,9 @@ struct rondo_tensor_conn {
     enum rondo_tensor_conn_state state;
     int hello_sent, hello_came, record_made, record_sent, record_came, connected, ready_sent, ready_came,
         end_came;
-    uint32_t netdevs; /* the other end's */
+    uint32_t netdevs;   /* the other end's */
+    uint32_t version;   /* of the protocol, that both ends speak */
+    size_t framed_most; /* bytes of a content that can come in a frame here, or be written in one; 0: none */
     const struct rondo_tensor_wire *wire;
     void *link; /* the wire's */
     int busy;   /* a thread is in the wire's progress, and may have dropped the lock */
@@ -214,6 +216,7 @@ struct rondo_tensor_core {
     uint32_t number; /* of the communicator's stores */
     uint64_t tag;    /* of its control messages */
     size_t message_bytes;
+    uint32_t newest; /* version of the protocol that it speaks; 0: the least one, and does not say so */
     int checksum;
     int64_t timeout_ns;
 
@@ -331,6 +334,8 @@ void rondo_tensor_conn_doom(struct rondo_tensor_conn *conn, rondo_status status)
 /** Look for hellos of other ranks. */
 rondo_status rondo_tensor_conns_listen(struct rondo_tensor_core *core, int *moved);
 rondo_status rondo_tensor_conn_progress(struct rondo_tensor_conn *conn, int *moved);
+/** Do more messages wait than go in one write? */
+int rondo_tensor_conn_is_full(const struct rondo_tensor_conn *conn);
 /** Write what can be written now. */
 void rondo_tensor_conn_flush(struct rondo_tensor_conn *conn);
 void rondo_tensor_flush_all(struct rondo_tensor_core *core);

@@ -261,7 +261,10 @@ static int note_segment(struct rondo_tensor_conn *conn, uint64_t segment)
 }
 
 /* Will this end have time for pieces of a content? It has a thread that waits, on a core of its own. */
-static int has_time(const struct rondo_tensor_core *core) { return core->drivers > 0 && core->spins; }
+static int has_time(const struct rondo_tensor_core *core)
+{
+    return __atomic_load_n(&core->drivers, __ATOMIC_RELAXED) > 0 && core->spins;
+}
 
 static rondo_status shm_content(struct rondo_tensor_conn *conn, struct rondo_tensor_response *response)
 {

@@ -77,7 +77,7 @@ type, bind(c), public :: rondo_tensor_stats
     integer(c_int64_t) :: pulled = 0, pulled_bytes = 0, dropped = 0
     integer(c_int64_t) :: staged_bytes = 0, cloned_bytes = 0
     integer(c_int64_t) :: arenas = 0, registrations = 0, connections = 0, arenas_made = 0
-    integer(c_int64_t) :: direct = 0, helped_bytes = 0
+    integer(c_int64_t) :: direct = 0, helped_bytes = 0, framed = 0
 end type
 
 public :: rondo_tensor_store_create, rondo_tensor_store_destroy, rondo_tensor_store_stats

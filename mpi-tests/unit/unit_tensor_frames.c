@@ -1,0 +1,326 @@
+/* Frames: small contents that share writes of NICs that write into memory of the other end. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <time.h>
+#include <cmocka.h>
+
+#include "tensor/frame.h"
+#include "tensor/store.h"
+#include "tensor_world.h"
+
+/* ---- bytes ---- */
+
+static void a_frame_has_these_bytes(void **state)
+{
+    static const uint8_t wanted[] = {
+        0, 0, 0, 63, 0, 0,  0, 5, 0,   0,   0,   2,  0, 0, 0, 8, /* bytes, number, epoch, an acknowledgement */
+        0, 0, 0, 7,  0, 17, 0, 3, 0,   0,   0,   0,  0, 0, 0, 9, 'a', 'b', 'c', /* TELL and step 9; 3 bytes */
+        0, 0, 0, 8,  0, 2,  0, 0, 1,   2,   3,   4,  5, 6, 7, 8, /* of the same step; a checksum */
+        0, 0, 0, 9,  0, 0,  0, 4, 'd', 'e', 'f', 'g'
+    };
+    struct rondo_tensor_content content[] = {
+        { .index = 7, .epoch = 2, .flags = RONDO_TENSOR_CONTENT_TELL, .bytes = 3, .step = 9 },
+        { .index = 8,
+          .epoch = 2,
+          .flags = RONDO_TENSOR_CONTENT_CHECKED,
+          .step = 9,
+          .checksum = 0x0102030405060708 },
+        { .index = 9, .epoch = 2, .bytes = 4, .step = 9 },
+        { .index = 10, .epoch = 3, .bytes = 1, .step = 9 }
+    };
+    static const char *const text[] = { "abc", "", "defg", "h" };
+    uint8_t bytes[sizeof(wanted) + 12];
+    const uint8_t *data;
+    struct rondo_tensor_frame frame;
+    struct rondo_tensor_frame_in in;
+    (void)state;
+    rondo_tensor_frame_begin(&frame, bytes, sizeof(bytes), 2);
+    for (int i = 0; i < 3; i++) {
+        assert_true(rondo_tensor_frame_add(&frame, &content[i], text[i]));
+    }
+    assert_false(rondo_tensor_frame_add(&frame, &content[3], text[3])); /* another epoch */
+    content[3].epoch = 2;
+    content[3].bytes = 5;
+    assert_false(rondo_tensor_frame_add(&frame, &content[3], "12345")); /* 1 byte too many */
+    frame.flags = RONDO_TENSOR_CONTENT_ACK;
+    rondo_tensor_frame_end(&frame, 5);
+    assert_int_equal(frame.bytes, sizeof(wanted));
+    assert_memory_equal(bytes, wanted, sizeof(wanted));
+
+    assert_int_equal(rondo_tensor_frame_open(&in, bytes, sizeof(bytes), 5), RONDO_SUCCESS);
+    assert_int_equal(in.flags, RONDO_TENSOR_CONTENT_ACK);
+    for (int i = 0; i < 3; i++) {
+        struct rondo_tensor_content got;
+        assert_int_equal(rondo_tensor_frame_next(&in, &got, &data), RONDO_SUCCESS);
+        assert_true(got.index == content[i].index && got.epoch == content[i].epoch &&
+                    got.flags == content[i].flags && got.bytes == content[i].bytes &&
+                    got.step == content[i].step && got.checksum == content[i].checksum);
+        assert_memory_equal(data, text[i], content[i].bytes);
+    }
+    assert_int_equal(in.left, 0);
+}
+
+/* One byte or number is wrong: each is refused, and says why. */
+static void a_frame_that_breaks_a_rule_is_refused(void **state)
+{
+    static const struct {
+        size_t at;
+        uint8_t value;
+        const char *says;
+    } rows[] = { { 3, 15, "15 bytes" },  { 3, 200, "200 bytes" }, { 7, 2, "frame 2, expected 1" },
+                 { 15, 1, "flags 1" },   { 23, 60, "60 bytes" },  { 21, 32, "flags 32" },
+                 { 20, 1, "flags 256" }, { 3, 20, "0 bytes" },    { 21, 18, "of which" } };
+    (void)state;
+    for (size_t i = 0; i < RONDO_COUNTOF(rows); i++) {
+        struct rondo_tensor_content content = { .index = 1, .bytes = 10 };
+        uint8_t bytes[64] = { 0 };
+        const uint8_t *data;
+        struct rondo_tensor_frame frame;
+        struct rondo_tensor_frame_in in;
+        rondo_tensor_frame_begin(&frame, bytes, 40, 0);
+        assert_true(rondo_tensor_frame_add(&frame, &content, "0123456789"));
+        rondo_tensor_frame_end(&frame, 1);
+        bytes[rows[i].at] = rows[i].value;
+        rondo_status status = rondo_tensor_frame_open(&in, bytes, 40, 1);
+        status = status == RONDO_SUCCESS ? rondo_tensor_frame_next(&in, &content, &data) : status;
+        assert_int_equal(status, RONDO_REMOTE_ERROR);
+        if (strstr(rondo_error_text(), rows[i].says) == NULL) {
+            fail_msg("row %zu: \"%s\" does not say \"%s\"", i, rondo_error_text(), rows[i].says);
+        }
+    }
+    struct rondo_tensor_frame_in in;
+    assert_int_equal(rondo_tensor_frame_open(&in, (const uint8_t *)"", 0, 1), RONDO_REMOTE_ERROR);
+}
+
+#if RONDO_HAVE_VERBS
+/* ---- writes ---- */
+
+enum { SMALL = 64, MANY = 100 };
+
+struct table {
+    uint8_t data[MANY][SMALL], got[MANY][SMALL];
+    char key[MANY][16];
+    rondo_tensor tensor[MANY];
+    rondo_tensor_item item[MANY];
+};
+
+static void publish_table(struct fake_rank *r, rondo_tensor_store *store, struct table *table)
+{
+    for (int i = 0; i < MANY; i++) {
+        rondo_tensor t = tensor_of(table->data[i], (size_t)(i % SMALL)); /* some have no bytes */
+        pattern(table->data[i], SMALL, (uint64_t)i);
+        snprintf(table->key[i], sizeof(table->key[i]), "row/%d", i);
+        FAKE_OK(r, rondo_tensor_publish(store, table->key[i], 3, &t, RONDO_TENSOR_UNTIL_RETIRED, NULL));
+    }
+}
+
+static void pull_table(struct fake_rank *r, rondo_tensor_store *store, struct table *table)
+{
+    memset(table->got, 0, sizeof(table->got));
+    for (int i = 0; i < MANY; i++) {
+        snprintf(table->key[i], sizeof(table->key[i]), "row/%d", i);
+        table->tensor[i] = tensor_of(table->got[i], SMALL);
+        table->item[i] = (rondo_tensor_item){ .key = table->key[i], .step = 3, .tensor = &table->tensor[i] };
+    }
+    FAKE_OK(r, rondo_tensor_pull_many(store, table->item, MANY, NULL));
+    for (int i = 0; i < MANY; i++) {
+        const rondo_tensor *t = &table->tensor[i];
+        FAKE_CHECK(r,
+                   t->bytes == (size_t)(i % SMALL) && t->step == 3 &&
+                       has_pattern(table->got[i], t->bytes, 0, (uint64_t)i),
+                   "row %d", i);
+    }
+}
+
+/* In the steady state a hundred small tensors are two writes: the requests, and the contents, which say that
+ * the requests were read. */
+static void two_writes(struct fake_rank *r)
+{
+    struct table *table = calloc(1, sizeof(*table));
+    rondo_tensor_store *store;
+    FAKE_OK(r, rondo_tensor_store_create(r->comm, NULL, &store));
+    if (r->rank == 0) {
+        publish_table(r, store, table);
+    }
+    FAKE_OK(r, rondo_barrier(r->comm, NULL));
+    if (r->rank == 1) {
+        struct fake_write writes[FAKE_WRITES];
+        int messages = 0, frames = 0, others = 0;
+        pull_table(r, store, table);
+        UNTIL(r, store, has_been_read(store));
+        (void)fake_verbs_take_writes(writes);
+        pull_table(r, store, table);
+        UNTIL(r, store, has_been_read(store));
+        for (int i = fake_verbs_take_writes(writes) - 1; i >= 0; i--) {
+            int tells = writes[i].opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+            messages += tells && writes[i].imm == RONDO_TENSOR_IMM_MESSAGE;
+            frames += tells && writes[i].imm == RONDO_TENSOR_IMM_FRAME;
+            others += tells && writes[i].imm < RONDO_TENSOR_IMM_FRAME;
+            others += tells && writes[i].imm == RONDO_TENSOR_IMM_ACK;
+        }
+        FAKE_CHECK(r, messages == 1 && frames == 1 && others == 0, "%d messages, %d frames, %d others",
+                   messages, frames, others);
+    }
+    FAKE_OK(r, rondo_barrier(r->comm, NULL));
+    rondo_tensor_stats s = stats_of(store);
+    FAKE_CHECK(r, s.direct == 0 && s.framed == (r->rank == 0 ? 2u * MANY : 0u), "%d framed", (int)s.framed);
+    FAKE_OK(r, rondo_tensor_store_destroy(store));
+    free(table);
+}
+
+static void small_contents_share_a_write(void **state)
+{
+    (void)state;
+    use_wire(VERBS);
+    fake_ranks(2, two_writes, NULL);
+    end_wire(VERBS);
+}
+
+/* Contents of all sizes, of memory that is registered and of memory that is not: some in frames, some not, in
+ * any order, with more frames than the other end has room for. */
+static void mixed(struct fake_rank *r)
+{
+    enum { N = 300, MOST = 20000 };
+    int registered = *(int *)r->arg;
+    uint8_t *data, *got;
+    static char keys[N][16];
+    rondo_tensor_store *store;
+    rondo_tensor_item *items = calloc(N, sizeof(*items));
+    rondo_tensor *tensors = calloc(N, sizeof(*tensors));
+    FAKE_OK(r, rondo_tensor_store_create(r->comm, NULL, &store));
+    FAKE_OK(r, rondo_tensor_alloc(store, MOST, (void **)&data));
+    got = malloc((size_t)N * MOST);
+    pattern(data, MOST, 1);
+    for (int i = 0; r->rank == 0 && i < N; i++) {
+        rondo_tensor t = tensor_of(data, (size_t)i * i % MOST);
+        snprintf(keys[i], sizeof(keys[i]), "t%d", i);
+        FAKE_OK(r, rondo_tensor_publish(store, keys[i], 0, &t, RONDO_TENSOR_UNTIL_RETIRED, NULL));
+    }
+    FAKE_OK(r, rondo_barrier(r->comm, NULL));
+    for (int round = 0; r->rank == 1 && round < 3; round++) {
+        for (int i = 0; i < N; i++) {
+            tensors[i] = (rondo_tensor)RONDO_TENSOR_INIT;
+            tensors[i].data = registered ? NULL : got + (size_t)i * MOST;
+            tensors[i].bytes = registered ? 0 : MOST;
+            items[i] = (rondo_tensor_item){ .key = keys[i], .step = 0, .tensor = &tensors[i] };
+        }
+        FAKE_OK(r, rondo_tensor_pull_many(store, items, N, NULL));
+        for (int i = 0; i < N; i++) {
+            FAKE_CHECK(r, tensors[i].bytes == (size_t)i * i % MOST &&
+                              has_pattern(tensors[i].data, tensors[i].bytes, 0, 1));
+            if (registered) FAKE_OK(r, rondo_tensor_free(store, tensors[i].data));
+        }
+    }
+    FAKE_OK(r, rondo_barrier(r->comm, NULL));
+    unsigned framed = 0;
+    for (size_t i = 0; i < N; i++) {
+        framed += i * i % MOST <= (registered ? 1024 : 8192 - 16 - 24);
+    }
+    rondo_tensor_stats s = stats_of(store);
+    FAKE_CHECK(r, s.framed == (r->rank == 0 ? 3 * framed : 0), "%d framed", (int)s.framed);
+    FAKE_CHECK(r, s.direct == (r->rank == 0 ? 3 * (N - framed) : 0), "%d direct", (int)s.direct);
+    FAKE_OK(r, rondo_tensor_store_destroy(store));
+    free(got);
+    free(items);
+    free(tensors);
+}
+
+static void contents_of_all_sizes_arrive_in_frames_and_beside_them(void **state)
+{
+    (void)state;
+    for (int registered = 0; registered < 2; registered++) {
+        use_wire(VERBS);
+        fake_ranks(2, mixed, &registered);
+        end_wire(VERBS);
+    }
+    setenv("RONDO_TENSOR_CHECKSUM", "1", 1);
+    use_wire(VERBS);
+    fake_ranks(2, two_writes, NULL);
+    end_wire(VERBS);
+    set_param("RONDO_TENSOR_CHECKSUM", NULL);
+}
+
+/* ---- ends of another version, hostile ends ---- */
+
+/* One end speaks version 3, which has no frames, and does not know that there are others. */
+static void old_peer(struct fake_rank *r)
+{
+    struct table *table = calloc(1, sizeof(*table));
+    rondo_tensor_store *store;
+    FAKE_OK(r, rondo_tensor_store_create(r->comm, NULL, &store));
+    pthread_mutex_lock(&store->core->lock);
+    store->core->newest = r->rank == *(int *)r->arg ? 0 : RONDO_TENSOR_WIRE_VERSION;
+    pthread_mutex_unlock(&store->core->lock);
+    FAKE_OK(r, rondo_barrier(r->comm, NULL));
+    if (r->rank == 0) {
+        publish_table(r, store, table);
+    }
+    FAKE_OK(r, rondo_barrier(r->comm, NULL));
+    for (int round = 0; r->rank == 1 && round < 2; round++) {
+        pull_table(r, store, table);
+    }
+    FAKE_OK(r, rondo_barrier(r->comm, NULL));
+    pthread_mutex_lock(&store->core->lock);
+    unsigned version = store->core->conn_of[1 - r->rank]->version;
+    pthread_mutex_unlock(&store->core->lock);
+    FAKE_CHECK(r, version == 3 && stats_of(store).framed == 0, "version %u", version);
+    FAKE_OK(r, rondo_tensor_store_destroy(store));
+    free(table);
+}
+
+static void an_end_of_the_version_before_gets_no_frames(void **state)
+{
+    (void)state;
+    for (int wire = 0; wire < WIRES; wire++) {
+        for (int old = 0; old < 2; old++) {
+            use_wire(wire);
+            fake_ranks(2, old_peer, &old);
+            end_wire(wire);
+        }
+    }
+}
+
+/* Rank 1 asks for a large content in a frame. */
+static void too_large(struct fake_rank *r)
+{
+    static uint8_t data[100000];
+    rondo_tensor_store *store;
+    rondo_tensor t = tensor_of(data, sizeof(data));
+    FAKE_OK(r, rondo_tensor_store_create(r->comm, NULL, &store));
+    FAKE_OK(r, rondo_tensor_publish(store, "w", 0, &t, RONDO_TENSOR_UNTIL_RETIRED, NULL));
+    if (r->rank == 1) {
+        t = tensor_of(data, sizeof(data));
+        FAKE_OK(r, rondo_tensor_recv(store, "w", 0, 0, &t, NULL)); /* it is known now */
+        pthread_mutex_lock(&store->core->lock);
+        store->core->conn_of[0]->framed_most = sizeof(data);
+        pthread_mutex_unlock(&store->core->lock);
+        FAKE_ERROR(r, rondo_tensor_recv(store, "w", 0, 0, &t, NULL), RONDO_REMOTE_ERROR,
+                   "of 100000 bytes in a frame");
+    }
+    FAKE_OK(r, rondo_barrier(r->comm, NULL));
+    FAKE_OK(r, rondo_tensor_store_destroy(store));
+}
+
+static void a_content_that_fits_in_no_frame_is_refused(void **state)
+{
+    (void)state;
+    use_wire(VERBS);
+    fake_ranks(2, too_large, NULL);
+    end_wire(VERBS);
+}
+#endif
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_frame_has_these_bytes),
+        cmocka_unit_test(a_frame_that_breaks_a_rule_is_refused),
+#if RONDO_HAVE_VERBS
+        cmocka_unit_test(small_contents_share_a_write),
+        cmocka_unit_test(contents_of_all_sizes_arrive_in_frames_and_beside_them),
+        cmocka_unit_test(an_end_of_the_version_before_gets_no_frames),
+        cmocka_unit_test(a_content_that_fits_in_no_frame_is_refused),
+#endif
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
