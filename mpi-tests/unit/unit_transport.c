@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "base/param.h"
+#include "base/pool.h"
 
 static void rings_and_trees_carry_their_own_slices(void **state)
 {
@@ -88,6 +89,28 @@ static void one_rank_reserves_nothing_until_it_sends_to_itself(void **state)
         rondo_link_close(&r->net, &ends[i].link);
     }
     rank_close(r);
+    world_free(w);
+}
+
+/* The pages of heads, tails and what is told are there before anybody writes to them, and stay for the next
+ * arena. */
+static void an_arena_has_its_first_pages(void **state)
+{
+    struct world *w = world_new(2, RONDO_SHM_MODE_MEMFD, 1024);
+    struct rondo_shm stays;
+    struct rondo_pool_use use;
+    (void)state;
+
+    assert_int_equal(rondo_pool_take(&stays, 4096, 4096, RONDO_SHM_MODE_MEMFD, RONDO_SHM_FOR_BUFFERS),
+                     RONDO_SUCCESS);
+    assert_int_equal(rank_open(w, 0, MAX_LINKS), RONDO_SUCCESS);
+    assert_true(w->rank[0].net.arena.bytes > 0);
+    const size_t bytes = rondo_net_bytes(&w->rank[0].net);
+    rank_close(&w->rank[0]);
+    rondo_pool_look(&use);
+    assert_true(bytes > 0);
+    assert_int_equal(use.kept, bytes);
+    rondo_shm_close(&stays);
     world_free(w);
 }
 
@@ -266,6 +289,7 @@ int main(void)
         cmocka_unit_test(lazy_links_join_all_pairs),
         cmocka_unit_test(lazy_sender_waits_for_its_receiver),
         cmocka_unit_test(one_rank_reserves_nothing_until_it_sends_to_itself),
+        cmocka_unit_test(an_arena_has_its_first_pages),
         cmocka_unit_test(only_what_a_call_needs_is_reserved),
         cmocka_unit_test(hello_names_the_silent_peer),
         cmocka_unit_test(only_ranks_of_a_node_are_reached),

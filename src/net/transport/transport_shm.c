@@ -214,8 +214,9 @@ static rondo_status arena_make(struct shm *shm)
         return RONDO_SUCCESS;
     }
     RONDO_TRY(make_nonce(&header.nonce));
+    size_t bytes = arena_layout(shm); /* it finds out where the lines begin */
     RONDO_TRY((net->device != NULL ? rondo_pool_take_apart : rondo_pool_take)(
-        &shm->arena, arena_layout(shm), shm->lines, net->shm_mode, RONDO_SHM_FOR_BUFFERS));
+        &shm->arena, bytes, shm->lines, net->shm_mode, RONDO_SHM_FOR_BUFFERS));
     shm->reserved = shm->lines_end = rondo_round_up(shm->lines, shm->page);
     header.bytes = shm->arena.size;
     header.lazy_slots = shm->lazy_slots;
