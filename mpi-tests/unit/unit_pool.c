@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -144,6 +145,31 @@ static void a_part_keeps_what_was_reserved(void **state)
     rondo_shm_close(&part);
     part = take(512 * KIB, 8 * KIB);
     assert_ptr_equal(part.base, place);
+    assert_true(is_all(part.base, 0, part.size));
+    rondo_shm_close(&part);
+    rondo_shm_close(&stays);
+    nothing_is_left();
+}
+
+/* Of what was touched behind that, few pages stay as well, cleared. */
+static void a_part_keeps_few_pages(void **state)
+{
+    struct rondo_shm stays = take(4 * KIB, 4 * KIB), part = take(512 * KIB, 8 * KIB), opened;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    uint8_t *place = part.base;
+    struct stat before, after;
+    (void)state;
+    assert_int_equal(rondo_shm_open(&opened, &part.name), RONDO_SUCCESS);
+    memset(part.base, 7, 8 * KIB);
+    part.base[100 * KIB] = opened.base[100 * KIB + page] = part.base[512 * KIB - 1] = 7;
+    rondo_shm_close(&opened);
+    assert_int_equal(fstat(stays.fd, &before), 0);
+    rondo_shm_close(&part);
+    assert_int_equal(use_now().kept, 8 * KIB + 3 * page);
+    part = take(512 * KIB, 8 * KIB);
+    assert_ptr_equal(part.base, place);
+    assert_int_equal(fstat(stays.fd, &after), 0);
+    assert_int_equal(after.st_blocks, before.st_blocks);
     assert_true(is_all(part.base, 0, part.size));
     rondo_shm_close(&part);
     rondo_shm_close(&stays);
@@ -320,6 +346,7 @@ int main(void)
         cmocka_unit_test(parts_cost_no_descriptors),
         cmocka_unit_test(a_part_waits_for_all_who_have_it_open),
         cmocka_unit_test(a_part_keeps_what_was_reserved),
+        cmocka_unit_test(a_part_keeps_few_pages),
         cmocka_unit_test(a_name_of_a_closed_part_is_refused),
         cmocka_unit_test(other_processes_open_parts),
         cmocka_unit_test(parts_of_dead_processes_are_left_alone),

@@ -1,6 +1,8 @@
 #include "base/pool.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -16,8 +18,9 @@ enum {
     POOL_VERSION = 1,
     LEAST_SEGMENT = 16 << 20,
     MOST_GROWTH = 1 << 30, /* a segment is larger only for one part */
-    KEEP_PART = 256 << 10, /* larger free parts keep no pages */
-    KEEP_BYTES = 4 << 20
+    KEEP_PART = 256 << 10, /* free parts with more pages keep only what was reserved, or none */
+    KEEP_BYTES = 4 << 20,
+    SWEEP_SOME = 4
 };
 
 /* Begins a segment. After its page come the counts: one word a page of the segment, which says for the first
@@ -31,6 +34,7 @@ struct head {
 struct extent {
     size_t at, bytes;
     size_t reserved; /* bytes of it, from its begin, whose pages it has for certain */
+    size_t kept;     /* a free part: bytes of its pages, all zero */
 };
 
 struct extents {
@@ -47,7 +51,7 @@ struct rondo_pool_segment {
     /* of this process's segments only */
     size_t counted;       /* end of the counts that are reserved */
     struct extents free;  /* ascending; neighbours are merged */
-    struct extents kept;  /* free, and their reserved pages are still there */
+    struct extents kept;  /* free, and their pages are still there */
     struct extents waits; /* closed here, and still open elsewhere */
 };
 
@@ -170,23 +174,59 @@ static void give(struct rondo_pool_segment *s, struct extent e)
     }
 }
 
-/* A part that nobody has open: keep what was reserved of it for the next part of this size, if that is
- * little. (Taking pages away from a process that has touched them interrupts the core where it runs.) */
-static void release(struct rondo_pool_segment *s, struct extent e)
+/* The next pages of [*at, end) that hold something. @return their bytes; 0: there are none. Where that cannot
+ * be found out, all hold something. */
+static size_t next_data(const struct rondo_pool_segment *s, size_t *at, size_t end)
 {
-    if (e.reserved > 0 && e.reserved <= KEEP_PART && kept_bytes + e.reserved <= KEEP_BYTES &&
-        extent_add(&s->kept, s->kept.n, e, "the free parts of shared memory") == RONDO_SUCCESS) {
-        kept_bytes += e.reserved;
-        give_pages(s, e.at + e.reserved, e.bytes - e.reserved);
-    } else {
-        give(s, e);
+    off_t data = lseek(s->shm.fd, (off_t)*at, SEEK_DATA), hole;
+    if (data < 0) {
+        return errno == ENXIO ? 0 : end - *at;
     }
+    if ((size_t)data >= end) {
+        return 0;
+    }
+    hole = lseek(s->shm.fd, data, SEEK_HOLE);
+    *at = (size_t)data;
+    return (hole < 0 || (size_t)hole > end ? end : (size_t)hole) - *at;
 }
 
-/* Release the parts that others have closed in the meantime. */
-static void sweep(struct rondo_pool_segment *s)
+/* Clear the pages of [at, end), or give them back if they have more bytes than `most`. @return the bytes that
+ * stay. */
+static size_t clear_pages(const struct rondo_pool_segment *s, size_t at, size_t end, size_t most)
 {
-    for (int i = s->waits.n - 1; i >= 0; i--) {
+    size_t begin = at, all = 0, bytes;
+    for (; (bytes = next_data(s, &at, end)) > 0; at += bytes) {
+        all += bytes;
+        if (all > most) {
+            give_pages(s, begin, end - begin);
+            return 0;
+        }
+        memset(s->shm.base + at, 0, bytes);
+    }
+    return all;
+}
+
+/* A part that nobody has open: keep its pages for the next part of this size, if they are few. (Taking pages
+ * away from processes that have touched them interrupts the cores where these run.) */
+static void release(struct rondo_pool_segment *s, struct extent e)
+{
+    if (e.reserved > 0 && e.reserved <= KEEP_PART && kept_bytes + e.reserved <= KEEP_BYTES) {
+        size_t most = rondo_min_size(KEEP_PART - e.reserved, KEEP_BYTES - kept_bytes - e.reserved);
+        e.kept = e.reserved + clear_pages(s, e.at + e.reserved, e.at + e.bytes, most);
+        if (extent_add(&s->kept, s->kept.n, e, "the free parts of shared memory") == RONDO_SUCCESS) {
+            memset(s->shm.base + e.at, 0, e.reserved);
+            kept_bytes += e.kept;
+            return;
+        }
+    }
+    give(s, e);
+}
+
+/* Release the parts that others have closed in the meantime. Looks at the last n only. */
+static void sweep(struct rondo_pool_segment *s, int n)
+{
+    int end = n < s->waits.n ? s->waits.n - n : 0;
+    for (int i = s->waits.n - 1; i >= end; i--) {
         struct extent e = s->waits.extent[i];
         if (nopen(atomic_load_explicit(count_of(s, e.at), memory_order_acquire)) == 0) {
             s->waits.extent[i] = s->waits.extent[--s->waits.n];
@@ -229,7 +269,7 @@ static void segment_end(struct rondo_pool_segment *s)
     if (s->shm.fd >= 0) {
         own_bytes -= s->shm.size;
         for (int i = 0; i < s->kept.n; i++) {
-            kept_bytes -= s->kept.extent[i].reserved;
+            kept_bytes -= s->kept.extent[i].kept;
         }
     }
     segment_free(s);
@@ -242,7 +282,7 @@ static rondo_status segment_fill(struct rondo_pool_segment *s)
     s->counted = page_size();
     RONDO_TRY(rondo_shm_reserve(&s->shm, 0, s->counted));
     memcpy(s->shm.base, &head, sizeof(head));
-    return extent_add(&s->free, 0, (struct extent){ begin, s->shm.size - begin, 0 },
+    return extent_add(&s->free, 0, (struct extent){ .at = begin, .bytes = s->shm.size - begin },
                       "the free parts of shared memory");
 }
 
@@ -281,19 +321,20 @@ static rondo_status segment_new(size_t bytes, struct rondo_pool_segment **made)
 
 /* ---- taking ---- */
 
-/* Find a free part that has its pages still, and clear them: it has no others. */
-static int find_kept(struct rondo_pool_segment *s, size_t bytes, size_t reserved, size_t *at)
+/* Find a free part that has its pages still. */
+static struct rondo_pool_segment *find_kept(size_t bytes, size_t reserved, size_t *at)
 {
-    for (int i = s->kept.n - 1; i >= 0; i--) {
-        if (s->kept.extent[i].bytes == bytes && s->kept.extent[i].reserved == reserved) {
-            *at = s->kept.extent[i].at;
-            s->kept.extent[i] = s->kept.extent[--s->kept.n];
-            kept_bytes -= reserved;
-            memset(s->shm.base + *at, 0, reserved);
-            return 1;
+    for (struct rondo_pool_segment *s = own; s != NULL; s = s->next) {
+        for (int i = s->kept.n - 1; i >= 0; i--) {
+            if (s->kept.extent[i].bytes == bytes && s->kept.extent[i].reserved == reserved) {
+                *at = s->kept.extent[i].at;
+                kept_bytes -= s->kept.extent[i].kept;
+                s->kept.extent[i] = s->kept.extent[--s->kept.n];
+                return s;
+            }
         }
     }
-    return 0;
+    return NULL;
 }
 
 static int find_free(struct rondo_pool_segment *s, size_t bytes, size_t *at)
@@ -316,16 +357,18 @@ static int find_free(struct rondo_pool_segment *s, size_t bytes, size_t *at)
 static rondo_status find(size_t bytes, size_t reserved, enum rondo_shm_use use,
                          struct rondo_pool_segment **segment, size_t *at)
 {
-    struct rondo_pool_segment *s;
+    struct rondo_pool_segment *s = find_kept(bytes, reserved, at);
     rondo_status status;
-    for (s = own; s != NULL; s = s->next) {
-        sweep(s);
-    }
-    for (s = own; reserved > 0 && s != NULL; s = s->next) {
-        if (find_kept(s, bytes, reserved, at)) {
-            *segment = s;
-            return RONDO_SUCCESS;
+    if (s == NULL) {
+        for (s = own; s != NULL; s = s->next) {
+            sweep(s, INT_MAX);
         }
+        s = find_kept(bytes, reserved, at);
+    }
+    if (s != NULL) {
+        *segment = s;
+        s->shm.use = use;
+        return RONDO_SUCCESS;
     }
     for (s = own; s != NULL && !find_free(s, bytes, at); s = s->next) {
     }
@@ -340,7 +383,7 @@ static rondo_status find(size_t bytes, size_t reserved, enum rondo_shm_use use,
         status = rondo_shm_reserve(&s->shm, *at, reserved);
     }
     if (status != RONDO_SUCCESS) {
-        give(s, (struct extent){ *at, bytes, 0 });
+        give(s, (struct extent){ .at = *at, .bytes = bytes });
         if (s->parts == 0) {
             segment_end(s);
         }
@@ -404,7 +447,7 @@ rondo_status rondo_pool_take(struct rondo_shm *part, size_t size, size_t reserve
     if (status == RONDO_SUCCESS && mode == RONDO_SHM_MODE_SOCKET) {
         status = serve(s);
         if (status != RONDO_SUCCESS) {
-            give(s, (struct extent){ at, bytes, 0 });
+            give(s, (struct extent){ .at = at, .bytes = bytes });
         }
     }
     if (status == RONDO_SUCCESS) {
@@ -536,7 +579,7 @@ void rondo_pool_unlink(struct rondo_shm *part)
 void rondo_pool_close(struct rondo_shm *part)
 {
     struct rondo_pool_segment *s = part->pool;
-    struct extent e = { part->name.offset, part->name.bytes, part->reserved };
+    struct extent e = { .at = part->name.offset, .bytes = part->name.bytes, .reserved = part->reserved };
     if (s->inherited) {
         return;
     }
@@ -548,6 +591,7 @@ void rondo_pool_close(struct rondo_shm *part)
     } else if (part->fd >= 0 && left == 0) {
         release(s, e);
     } else if (part->fd >= 0) {
+        sweep(s, SWEEP_SOME); /* here rather than in a take, which has others waiting for it */
         (void)extent_add(&s->waits, s->waits.n, e, "the closed parts of shared memory");
     }
     pthread_mutex_unlock(&lock);
@@ -560,7 +604,7 @@ void rondo_pool_look(struct rondo_pool_use *use)
     memset(use, 0, sizeof(*use));
     pthread_mutex_lock(&lock);
     for (struct rondo_pool_segment *s = own; s != NULL; s = s->next) {
-        sweep(s);
+        sweep(s, INT_MAX);
         use->segments++;
         use->parts += s->parts;
         use->waiting += s->waits.n;
