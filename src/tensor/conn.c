@@ -544,8 +544,14 @@ static rondo_status read_messages(struct rondo_tensor_conn *conn, const uint8_t 
 rondo_status rondo_tensor_message_came(struct rondo_tensor_conn *conn, const uint8_t *data, size_t bytes)
 {
     char text[RONDO_ERROR_TEXT], who[96];
+    int early = bytes > conn->core->message_bytes / 2; /* others wait: they can be written meanwhile */
+    if (early) {
+        conn->owes_acks++;
+        rondo_status acked = write_acks(conn);
+        RONDO_TRY(acked == RONDO_IN_PROGRESS ? RONDO_SUCCESS : acked);
+    }
     rondo_status status = read_messages(conn, data, bytes);
-    conn->owes_acks++;
+    conn->owes_acks += !early;
     if (status != RONDO_REMOTE_ERROR) {
         return status;
     }

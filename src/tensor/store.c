@@ -29,6 +29,7 @@ enum {
     DRIVEN_NS = 1000000,      /* over net devices, it looks this often whether drivers still are there */
     YIELDING_WAITS = 16,      /* after a wait that spun in vain, this many do not spin */
     IDLE_ROUNDS = 20,         /* rounds without progress before the thread sleeps */
+    CONTROL_EVERY = 16,       /* rounds of a driver, between two looks at the control plane, and the clock */
     DRIVER_SLEEP_NS = 2000000 /* a driver sleeps between its looks from then on */
 };
 
@@ -113,11 +114,9 @@ static void look_at_control(struct rondo_tensor_core *core, int *moved)
     }
 }
 
-void rondo_tensor_progress(struct rondo_tensor_core *core, int *moved)
+/* Of what others have written. Without reading the clock. */
+static void progress_conns(struct rondo_tensor_core *core, int *moved)
 {
-    if (core->failure == RONDO_SUCCESS && core->ctx->wiring.control != NULL) {
-        look_at_control(core, moved);
-    }
     if (core->failure != RONDO_SUCCESS) {
         return;
     }
@@ -131,6 +130,14 @@ void rondo_tensor_progress(struct rondo_tensor_core *core, int *moved)
         core->unflushed = 0;
         rondo_tensor_flush_all(core);
     }
+}
+
+void rondo_tensor_progress(struct rondo_tensor_core *core, int *moved)
+{
+    if (core->failure == RONDO_SUCCESS && core->ctx->wiring.control != NULL) {
+        look_at_control(core, moved);
+    }
+    progress_conns(core, moved);
 }
 
 void rondo_tensor_core_fail(struct rondo_tensor_core *core, rondo_status status)
@@ -277,10 +284,14 @@ rondo_status rondo_tensor_wait_until(struct rondo_tensor_core *core, int (*done)
     }
     driver_begin(core);
     rondo_wait_begin(&wait, &policy);
-    for (;;) {
+    for (uint32_t rounds = 0;; rounds++) {
         int moved = 0;
         core->spins = policy.spins > 0;
-        rondo_tensor_progress(core, &moved);
+        if (rounds % CONTROL_EVERY == 0) {
+            rondo_tensor_progress(core, &moved);
+        } else {
+            progress_conns(core, &moved);
+        }
         if (done(arg)) {
             note_shared_core(&wait);
             break;

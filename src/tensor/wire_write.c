@@ -90,8 +90,9 @@ static rondo_status write_open(struct rondo_tensor_conn *conn, void *record_out)
     link->last = &link->first;
     link->device = rondo_netdev_common(core->netdevs, conn->netdevs);
     link->eager = (size_t)rondo_params()->tensor_eager;
-    link->out_bytes = core->message_bytes + SLOTS * link->eager;
-    link->frame_bytes = link->eager >= LEAST_FRAME ? link->eager : 0;
+    link->slot_bytes = rondo_max_size(link->eager, core->message_bytes / 2);
+    link->out_bytes = core->message_bytes + SLOTS * link->slot_bytes;
+    link->frame_bytes = link->eager >= LEAST_FRAME ? link->slot_bytes : 0;
     link->in_bytes = core->message_bytes + RONDO_TENSOR_WRITES_IN * link->frame_bytes;
     RONDO_TRY(rondo_calloc(&link->message, 1, core->message_bytes, "a message about tensors"));
     RONDO_TRY(rondo_tensor_pages_map(&link->out_bytes, &link->out));
@@ -154,7 +155,7 @@ static rondo_status take_record(struct rondo_tensor_conn *conn, const struct rec
     conn->framed_most = link->frame_bytes >= LEAST_FRAME
                             ? rondo_min_size(link->frame_bytes - RONDO_TENSOR_FRAME_START -
                                                  RONDO_TENSOR_FRAME_MOST_CONTENT,
-                                             UINT16_MAX)
+                                             rondo_min_size(link->eager, UINT16_MAX))
                             : 0;
     return RONDO_SUCCESS;
 }
@@ -417,7 +418,7 @@ static rondo_status post(struct rondo_tensor_conn *conn, int *moved)
 static uint8_t *slot_at(const struct rondo_tensor_conn *conn, int slot)
 {
     const struct rondo_tensor_write_link *link = conn->link;
-    return link->out + conn->core->message_bytes + (size_t)slot * link->eager;
+    return link->out + conn->core->message_bytes + (size_t)slot * link->slot_bytes;
 }
 
 /* @return -1: there is none now. */

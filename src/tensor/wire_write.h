@@ -74,7 +74,7 @@ struct rondo_tensor_write_link {
     const struct rondo_net_device *device;
     int nports;
     struct rondo_tensor_write_port port[RONDO_TENSOR_PORTS];
-    size_t eager;
+    size_t eager, slot_bytes;
     uint8_t *out; /* the message buffer, then slots */
     uint8_t *in;  /* the other end's message buffer, then its frames */
     size_t out_bytes, in_bytes;
