@@ -316,6 +316,45 @@ static void requests_behave_as_mpis(void)
     }
 }
 
+/* The last rank's calls end as they start. Its requests must be like the others. */
+static void requests_that_end_at_once_behave_as_mpis(void)
+{
+    enum { N = 4 };
+    MPI_Request requests[N + 1];
+    MPI_Status statuses[N + 1];
+    int values[N], sums[N], token = 0, index = -1, flag = 0, n = -1, is_last = rank == nranks - 1;
+    for (int round = 0; round < 6; round++) {
+        for (int r = 0; is_last && r < nranks - 1; r++) { /* the others have started theirs */
+            MPI_Recv(&token, 1, MPI_INT, r, 8, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        }
+        for (int i = 0; i < N; i++) {
+            values[i] = rank * (i + 1);
+            sums[i] = -1;
+            MPI_Iallreduce(&values[i], &sums[i], 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &requests[i]);
+            check(requests[i] != MPI_REQUEST_NULL, "a call gave no request");
+        }
+        if (!is_last) {
+            MPI_Send(&token, 1, MPI_INT, nranks - 1, 8, MPI_COMM_WORLD);
+        }
+        requests[N] = MPI_REQUEST_NULL;
+        while (round % 3 == 0 && !flag) {
+            MPI_Request_get_status(requests[1], &flag, &statuses[0]);
+        }
+        flag = 0;
+        while (round % 3 == 1 && !flag) {
+            MPI_Test(&requests[1], &flag, &statuses[0]);
+        }
+        MPI_Waitany(2, requests, &index, &statuses[0]);
+        check(index == 0 || (index == 1 && round % 3 != 1), "MPI_Waitany names another request");
+        MPI_Get_count(&statuses[0], MPI_BYTE, &n);
+        check(n == 0, "the status of a collective has a count");
+        MPI_Waitall(N + 1, requests, statuses);
+        for (int i = 0; i < N; i++) {
+            check(requests[i] == MPI_REQUEST_NULL && sums[i] == (i + 1) * nranks * (nranks - 1) / 2, "a sum");
+        }
+    }
+}
+
 static void communicators_go_in_any_order(void)
 {
     enum { N = 12 };
@@ -730,6 +769,7 @@ int main(int argc, char **argv)
         CASE(types_may_have_absolute_addresses, NULL),
         CASE(a_blocked_receive_moves_a_collective, NULL),
         CASE(requests_behave_as_mpis, NULL),
+        CASE(requests_that_end_at_once_behave_as_mpis, NULL),
         CASE(communicators_go_in_any_order, "mpich#6075: some live in MPI_Finalize, which crashed"),
         CASE(freed_communicators_leave_nothing, "ucc#925, ompi#13767: leaks and crashes"),
         ONLY(a_communicator_is_freed_with_a_call_under_way, "ompi#13767"),

@@ -119,6 +119,98 @@ static void calls_without_a_stream_follow_queued_calls(void **state)
     }
 }
 
+/* Ranks in turn: the one that comes last does its part of a call before the call returns. */
+struct turns {
+    pthread_barrier_t next;
+    size_t count;
+};
+
+static void last_of_two(struct fake_rank *r)
+{
+    enum { ROUNDS = 6 };
+    struct turns *turns = r->arg;
+    size_t count = turns->count, own = count * (r->rank == 0 ? 3 : 7) / 8; /* late in its half */
+    int32_t *x = calloc(count, sizeof(*x)), *y = calloc(count, sizeof(*y));
+    rondo_stream stream;
+    FAKE_OK(r, rondo_stream_create(&stream));
+    for (int k = 0; k < ROUNDS; k++) {
+        int is_last = k % 2 == r->rank;
+        x[0] = x[count * 3 / 8] = x[count * 7 / 8] = k + r->rank;
+        memset(y, 0, count * sizeof(*y));
+        pthread_barrier_wait(&turns->next);
+        if (is_last) {
+            pthread_barrier_wait(&turns->next);
+        }
+        FAKE_OK(r, rondo_all_reduce(x, y, count, RONDO_INT32, RONDO_SUM, r->comm, stream));
+        if (!is_last) {
+            FAKE_CHECK(r, rondo_stream_query(stream) == RONDO_IN_PROGRESS);
+            pthread_barrier_wait(&turns->next);
+        } else if (k > 1) { /* the first calls find out how */
+            FAKE_CHECK(r, y[own] == 2 * k + 1, "round %d", k);
+        }
+        FAKE_OK(r, rondo_stream_synchronize(stream));
+        FAKE_CHECK(r, y[0] == 2 * k + 1 && y[count * 3 / 8] == y[0] && y[count * 7 / 8] == y[0], "round %d",
+                   k);
+    }
+    FAKE_OK(r, rondo_stream_destroy(stream));
+    free(x);
+    free(y);
+}
+
+static void the_last_rank_does_its_part_at_once(void **state)
+{
+    static const size_t counts[] = { 2, 1000, 1 << 20 };
+    (void)state;
+    fake_params(NULL);
+    for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
+        struct turns turns = { .count = counts[i] };
+        pthread_barrier_init(&turns.next, NULL, 2);
+        fake_ranks(2, last_of_two, &turns);
+        pthread_barrier_destroy(&turns.next);
+    }
+}
+
+/* Calls that were made before, so that their messages are published at once: several under way, blocking ones
+ * between them, and more kinds than the cache holds. */
+static void repeated_calls(struct fake_rank *r)
+{
+    enum { NSTREAMS = 3, KINDS = 80, ROUNDS = 4 };
+    int32_t x[KINDS], y[NSTREAMS][KINDS], z = 0, one = 1;
+    rondo_stream stream[NSTREAMS];
+    for (int s = 0; s < NSTREAMS; s++) {
+        FAKE_OK(r, rondo_stream_create(&stream[s]));
+    }
+    for (int k = 0; k < KINDS * ROUNDS; k++) {
+        size_t count = 1 + (size_t)(k / ROUNDS) % KINDS;
+        x[0] = x[count - 1] = k + r->rank;
+        for (int s = 0; s < NSTREAMS; s++) {
+            FAKE_OK(
+                r, rondo_all_reduce(x, y[s], s == 1 ? 1 : count, RONDO_INT32, RONDO_SUM, r->comm, stream[s]));
+        }
+        if (k % 3 == 0) {
+            FAKE_OK(r, rondo_all_reduce(&one, &z, 1, RONDO_INT32, RONDO_SUM, r->comm, NULL));
+            FAKE_CHECK(r, z == r->nranks);
+        }
+        for (int s = 0; s < NSTREAMS; s++) {
+            size_t last = s == 1 ? 0 : count - 1;
+            FAKE_OK(r, rondo_stream_synchronize(stream[s]));
+            FAKE_CHECK(r, y[s][last] == r->nranks * k + r->nranks * (r->nranks - 1) / 2, "call %d", k);
+        }
+    }
+    for (int s = 0; s < NSTREAMS; s++) {
+        FAKE_OK(r, rondo_stream_destroy(stream[s]));
+    }
+}
+
+static void repeated_calls_of_streams_are_published_at_once(void **state)
+{
+    (void)state;
+    fake_params(NULL);
+    for (int n = 2; n <= 3; n++) {
+        fake_ranks(n, repeated_calls, NULL);
+    }
+}
+
 static void unfinished_streams(struct fake_rank *r)
 {
     int *x = calloc(20000, sizeof(*x));
@@ -499,6 +591,8 @@ int main(void)
         cmocka_unit_test(a_stream_runs_its_calls_in_order),
         cmocka_unit_test(two_streams_may_share_two_communicators),
         cmocka_unit_test(calls_without_a_stream_follow_queued_calls),
+        cmocka_unit_test(the_last_rank_does_its_part_at_once),
+        cmocka_unit_test(repeated_calls_of_streams_are_published_at_once),
         cmocka_unit_test(destroy_completes_queued_work),
         cmocka_unit_test(streams_report_the_abort_of_their_communicator),
         cmocka_unit_test(handles_of_ended_communicators_are_errors_and_not_crashes),

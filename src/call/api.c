@@ -263,15 +263,15 @@ static rondo_status submit(struct rondo_task *t, rondo_comm *comm, const char *w
     }
 
 /* Return from the public function if the call takes the fast path. */
-#define FAST_PATH(NAME, op, root, send, recv)                                                              \
-    do {                                                                                                   \
-        rondo_status status_;                                                                              \
-        if (RONDO_LIKELY(stream == NULL) &&                                                                \
-            RONDO_LIKELY(rondo_fast_path(                                                                  \
-                comm, rondo_call_what(RONDO_COLL_##NAME, (unsigned)type, (unsigned)op, root), count, send, \
-                recv, &status_))) {                                                                        \
-            return status_;                                                                                \
-        }                                                                                                  \
+#define FAST_PATH(NAME, op, root, send, recv)                                                         \
+    do {                                                                                              \
+        rondo_status status_;                                                                         \
+        uint64_t what_ = rondo_call_what(RONDO_COLL_##NAME, (unsigned)type, (unsigned)op, root);      \
+        if (RONDO_LIKELY(RONDO_LIKELY(stream == NULL)                                                 \
+                             ? rondo_fast_path(comm, what_, count, send, recv, &status_)              \
+                             : rondo_fast_start(comm, what_, count, send, recv, stream, &status_))) { \
+            return status_;                                                                           \
+        }                                                                                             \
     } while (0)
 
 rondo_status rondo_all_reduce(const void *send, void *recv, size_t count, rondo_dtype type, rondo_op op,

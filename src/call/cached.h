@@ -45,5 +45,9 @@ rondo_status rondo_plan_cached(struct rondo_ctx *ctx, const struct rondo_task *t
  */
 int rondo_fast_path(rondo_comm *comm, uint64_t what, size_t count, const void *send, void *recv,
                     rondo_status *status);
+/** The same for a call in a stream, which does not wait: it ends at once if all other ranks have published
+ * theirs, and goes on in the stream otherwise. stream: not NULL; host memory or GPU. */
+int rondo_fast_start(rondo_comm *comm, uint64_t what, size_t count, const void *send, void *recv,
+                     rondo_stream stream, rondo_status *status);
 
 #endif

@@ -1,10 +1,13 @@
-/* The fast path: repeated small calls over the mailbox, from the user's call to its end. Slower cases have
- * functions of their own, so that the processor fetches little code. */
+/* The fast path: repeated small calls over the mailbox, from the user's call to its end, or, in a stream, as
+ * far as they come without waiting. Slower cases have functions of their own, so that the processor fetches
+ * little code. */
 #include "base/fault.h"
+#include "base/mem.h"
 #include "call/cached.h"
 #include "call/group.h"
 #include "call/overlap.h"
 #include "call/plan_impl.h"
+#include "call/stream.h"
 #include "call/wait.h"
 
 enum { FAST_LOOKS = 200 };
@@ -53,38 +56,34 @@ static __attribute__((noinline)) rondo_status wait_for(struct rondo_ctx *ctx, st
     return rondo_ctx_wait(ctx, &ctx->calls.immediate.open);
 }
 
-/* Record the call after it is published: other ranks read records only when calls differ or wait long, so
- * nobody waits for this one. */
-static inline rondo_status run_shot(struct rondo_ctx *ctx, const struct rondo_cached *entry,
-                                    struct rondo_run *run, const void *send, void *recv)
+/* Publish, and look for the others' messages. Record the call after it is published: other ranks read records
+ * only when calls differ or wait long, so nobody waits for this one. @return 1: the run has ended; 0: submit
+ * it; -1: *status is an error. */
+static inline __attribute__((always_inline)) int begin_shot(struct rondo_ctx *ctx,
+                                                            const struct rondo_cached *entry,
+                                                            struct rondo_run *run, const void *send,
+                                                            void *recv, int looks, rondo_status *status)
 {
     const struct rondo_mailbox *mailbox = run->work.mailbox;
     uint32_t word = rondo_next_word(ctx, entry->call_hash);
-    rondo_status status = RONDO_SUCCESS;
-    int ended = 0;
     rondo_run_call(run, entry->needed == 0 ? &ctx->calls.barrier_byte[0] : send,
                    entry->needed == 0 ? &ctx->calls.barrier_byte[1] : recv, word, ctx->calls.seq);
-    if (RONDO_LIKELY(ctx->running.exec_ops->publish(ctx->running.exec, run))) {
-        /* Recording reads the processor's counter, behind which the first look at another rank's place waits:
-         * have its line come meanwhile. (Not in a function of its own, whose call GCC takes for void.) */
-        if (RONDO_LIKELY(mailbox != NULL)) {
-            __builtin_prefetch(rondo_mailbox_place(mailbox, mailbox->op, mailbox->index == 0));
-        }
-        note_call(ctx, entry, word);
-        ended = ctx->running.exec_ops->collect(
-            ctx->running.exec, run,
-            ctx->running.policy.spins > 0 && ctx->running.oversubscription.waits == 0 ? FAST_LOOKS : 0,
-            &status);
-    } else {
+    if (RONDO_UNLIKELY(!ctx->running.exec_ops->publish(ctx->running.exec, run))) {
         note_call(ctx, entry, word);
         rondo_run_again(run);
+        return 0;
     }
-    if (RONDO_UNLIKELY(ended < 0)) {
-        return failed(ctx, status);
+    /* Recording reads the processor's counter, behind which the first look at another rank's place waits:
+     * have its line come meanwhile. (Not in a function of its own, whose call GCC takes for void.) */
+    if (RONDO_LIKELY(mailbox != NULL)) {
+        __builtin_prefetch(rondo_mailbox_place(mailbox, mailbox->op, mailbox->index == 0));
     }
-    if (RONDO_UNLIKELY(ended == 0)) {
-        RONDO_TRY(wait_for(ctx, run));
-    }
+    note_call(ctx, entry, word);
+    return ctx->running.exec_ops->collect(ctx->running.exec, run, looks, status);
+}
+
+static inline rondo_status end_shot(struct rondo_ctx *ctx, const struct rondo_run *run)
+{
     if (run->only_sends) {
         RONDO_TRY(rondo_plan_compare(ctx, run, 1));
     }
@@ -92,37 +91,132 @@ static inline rondo_status run_shot(struct rondo_ctx *ctx, const struct rondo_ca
     return RONDO_SUCCESS;
 }
 
-int rondo_fast_path(rondo_comm *comm, uint64_t what, size_t count, const void *send, void *recv,
-                    rondo_status *status)
+static inline rondo_status run_shot(struct rondo_ctx *ctx, const struct rondo_cached *entry,
+                                    struct rondo_run *run, const void *send, void *recv)
+{
+    rondo_status status = RONDO_SUCCESS;
+    int looks = ctx->running.policy.spins > 0 && ctx->running.oversubscription.waits == 0 ? FAST_LOOKS : 0,
+        ended = begin_shot(ctx, entry, run, send, recv, looks, &status);
+    if (RONDO_UNLIKELY(ended < 0)) {
+        return failed(ctx, status);
+    }
+    if (RONDO_UNLIKELY(ended == 0)) {
+        RONDO_TRY(wait_for(ctx, run));
+    }
+    return end_shot(ctx, run);
+}
+
+/* The run goes on in its stream. */
+static __attribute__((noinline)) rondo_status go_on(struct rondo_ctx *ctx, const struct rondo_run *run,
+                                                    rondo_stream stream)
+{
+    struct rondo_plan *plan;
+    struct rondo_run *copy;
+    rondo_status status;
+    RONDO_TRY(rondo_stream_new_plan(stream, ctx, &plan));
+    status = rondo_plan_add_stream(plan, stream);
+    if (status == RONDO_SUCCESS) {
+        status = rondo_plan_next_run(plan, &copy);
+    }
+    if (status != RONDO_SUCCESS) {
+        rondo_plan_release(plan);
+        rondo_free(plan);
+        return status;
+    }
+    *copy = *run;
+    copy->open = &plan->open;
+    copy->next = NULL;
+    copy->fallback_of = NULL; /* it is known that this one runs */
+    plan->first_seq = plan->last_seq = ctx->calls.seq;
+    plan->issued = 1;
+    plan->open = 1;
+    ctx->running.exec_ops->submit(ctx->running.exec, copy, 1); /* other threads come with the queue */
+    rondo_stream_put(plan);
+    return RONDO_SUCCESS;
+}
+
+static inline rondo_status start_shot(struct rondo_ctx *ctx, const struct rondo_cached *entry,
+                                      struct rondo_run *run, const void *send, void *recv,
+                                      rondo_stream stream)
+{
+    rondo_status status = RONDO_SUCCESS;
+    int ended = begin_shot(ctx, entry, run, send, recv, 0, &status);
+    if (RONDO_LIKELY(ended > 0)) {
+        return end_shot(ctx, run);
+    }
+    if (ended == 0) {
+        status = go_on(ctx, run, stream);
+    }
+    return RONDO_LIKELY(status == RONDO_SUCCESS) ? status : failed(ctx, status);
+}
+
+/* Get the communicator, and the run for this call. @return NULL: not on the fast path. Else the caller
+ * leaves the communicator. */
+static inline __attribute__((always_inline)) struct rondo_run *enter(rondo_comm *comm, uint64_t what,
+                                                                     size_t count, const void *send,
+                                                                     const void *recv, rondo_stream stream,
+                                                                     struct rondo_cached **found)
 {
     struct rondo_ctx *ctx;
     struct rondo_cached *entry;
     struct rondo_run *run;
     if (RONDO_UNLIKELY(comm == NULL || what == 0 || rondo_inside != 0 || rondo_fault_armed ||
                        !rondo_comm_is_alive(comm))) {
-        return 0;
+        return NULL;
     }
     rondo_inside = RONDO_INSIDE_CALL; /* inlined rondo_comm_enter */
     __atomic_store_n(&comm->busy, 1, __ATOMIC_RELAXED);
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
     if (RONDO_UNLIKELY(!rondo_comm_is_alive(comm))) {
         rondo_comm_leave(comm);
-        return 0;
+        return NULL;
     }
     ctx = comm->ctx;
     entry = rondo_cached_find(ctx, what, count);
-    if (RONDO_UNLIKELY(entry == NULL || !is_plain(ctx) || (entry->needed & 1 && send == NULL) ||
-                       (entry->needed & 2 && recv == NULL) || rondo_overlaps(&entry->overlap, send, recv) ||
-                       (run = shot_of(entry)) == NULL)) {
+    if (RONDO_UNLIKELY(
+            entry == NULL || !is_plain(ctx) || (entry->needed & 1 && send == NULL) ||
+            (entry->needed & 2 && recv == NULL) || rondo_overlaps(&entry->overlap, send, recv) ||
+            (stream != NULL && (entry->state < RONDO_CACHED_SHOT || !rondo_stream_is_free(stream))) ||
+            (run = shot_of(entry)) == NULL)) {
         rondo_comm_leave(comm);
-        return 0;
+        return NULL;
     }
-    *status = run_shot(ctx, entry, run, send, recv);
-    if (RONDO_UNLIKELY(*status != RONDO_SUCCESS)) {
-        rondo_ctx_keep_error(ctx, *status);
-        rondo_group_note_error(*status);
+    *found = entry;
+    return run;
+}
+
+static inline void leave(rondo_comm *comm, rondo_status status)
+{
+    if (RONDO_UNLIKELY(status != RONDO_SUCCESS)) {
+        rondo_ctx_keep_error(comm->ctx, status);
+        rondo_group_note_error(status);
     }
     __atomic_store_n(&comm->busy, 0, __ATOMIC_RELEASE);
     rondo_inside = 0;
+}
+
+int rondo_fast_path(rondo_comm *comm, uint64_t what, size_t count, const void *send, void *recv,
+                    rondo_status *status)
+{
+    struct rondo_cached *entry;
+    struct rondo_run *run = enter(comm, what, count, send, recv, NULL, &entry);
+    if (RONDO_UNLIKELY(run == NULL)) {
+        return 0;
+    }
+    *status = run_shot(comm->ctx, entry, run, send, recv);
+    leave(comm, *status);
+    return 1;
+}
+
+int rondo_fast_start(rondo_comm *comm, uint64_t what, size_t count, const void *send, void *recv,
+                     rondo_stream stream, rondo_status *status)
+{
+    struct rondo_cached *entry;
+    struct rondo_run *run = enter(comm, what, count, send, recv, stream, &entry);
+    if (run == NULL) {
+        return 0;
+    }
+    *status = start_shot(comm->ctx, entry, run, send, recv, stream);
+    leave(comm, *status);
     return 1;
 }

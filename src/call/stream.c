@@ -18,7 +18,8 @@
 enum {
     STREAM_ALIVE = 0x72737472,
     MOST_SPARED = 64, /* runs of a plan that a stream keeps */
-    ASIDE_SPINS = 64  /* looks before the first sleep aside: some time for the next slice to come */
+    ASIDE_SPINS = 64, /* looks before the first sleep aside: some time for the next slice to come */
+    FIRST_STEPS = 16  /* of progress at most when a call is made: it must not wait */
 };
 
 /* The user's handle. In quarantine it has no plans. */
@@ -57,11 +58,15 @@ static struct rondo_shells streams = { .bytes = sizeof(struct rondo_stream_st),
                                        .alive_magic = STREAM_ALIVE,
                                        .forked = forget_plans };
 
+/* The thread that uses the context adds it, and whoever ends it removes it. */
 static void registry_add(struct rondo_ctx *ctx)
 {
+    if (RONDO_LIKELY(__atomic_load_n(&ctx->queue.registered, __ATOMIC_ACQUIRE))) {
+        return;
+    }
     pthread_mutex_lock(&registry_lock);
     if (!ctx->queue.registered) {
-        ctx->queue.registered = 1;
+        __atomic_store_n(&ctx->queue.registered, 1, __ATOMIC_RELEASE);
         ctx->queue.registry_next = registry;
         registry = ctx;
         __atomic_add_fetch(&nregistered, 1, __ATOMIC_RELEASE);
@@ -75,7 +80,7 @@ static void registry_remove(struct rondo_ctx *ctx)
     for (struct rondo_ctx **at = &registry; *at != NULL; at = &(*at)->queue.registry_next) {
         if (*at == ctx) {
             *at = ctx->queue.registry_next;
-            ctx->queue.registered = 0;
+            __atomic_store_n(&ctx->queue.registered, 0, __ATOMIC_RELEASE);
             __atomic_sub_fetch(&nregistered, 1, __ATOMIC_RELEASE);
             break;
         }
@@ -315,10 +320,10 @@ static void enter_stream(struct rondo_ticket *ticket)
     pthread_mutex_unlock(&stream->lock);
 }
 
-rondo_status rondo_stream_enqueue(struct rondo_plan *plan)
+void rondo_stream_put(struct rondo_plan *plan)
 {
     struct rondo_ctx *ctx = plan->ctx;
-    int moved = 0, several = plan->ticket != NULL && plan->ticket->other != NULL;
+    int several = plan->ticket != NULL && plan->ticket->other != NULL;
     plan->refs = plan->waited;
     for (const struct rondo_ticket *t = plan->ticket; t != NULL; t = t->other) {
         plan->refs++;
@@ -342,7 +347,19 @@ rondo_status rondo_stream_enqueue(struct rondo_plan *plan)
     }
     ctx->queue.last = plan;
     pthread_mutex_unlock(&ctx->queue.lock);
-    return rondo_ctx_progress_queue(ctx, &moved); /* send the first slices at once */
+}
+
+/* Whoever comes last can do all of its part at once, and the others then find theirs ready. */
+rondo_status rondo_stream_enqueue(struct rondo_plan *plan)
+{
+    struct rondo_ctx *ctx = plan->ctx; /* another thread may end and free the plan */
+    int moved = 1;
+    rondo_stream_put(plan);
+    for (int step = 0; step < FIRST_STEPS && moved; step++) {
+        moved = 0;
+        RONDO_TRY(rondo_ctx_progress_queue(ctx, &moved));
+    }
+    return RONDO_SUCCESS;
 }
 
 rondo_status rondo_stream_check(rondo_stream stream, const char *what)
@@ -420,6 +437,31 @@ static rondo_status stream_progress(struct rondo_stream_st *stream, int *moved, 
     }
     return status;
 }
+
+int rondo_stream_is_free(rondo_stream stream)
+{
+    return __atomic_load_n(&stream->shell.magic, __ATOMIC_ACQUIRE) == STREAM_ALIVE &&
+           rondo_stream_look(stream) == RONDO_SUCCESS;
+}
+
+rondo_status rondo_stream_look(rondo_stream stream)
+{
+    rondo_status status;
+    pthread_mutex_lock(&stream->lock);
+    reap_stream(stream);
+    status = stream->first != NULL ? RONDO_IN_PROGRESS : stream->status;
+    pthread_mutex_unlock(&stream->lock);
+    return status;
+}
+
+static rondo_status poll_all(void)
+{
+    int moved = 0;
+    rondo_streams_progress(&moved);
+    return RONDO_SUCCESS;
+}
+
+rondo_status rondo_streams_poll(void) { RONDO_RUN_INSIDE("rondo_stream_query", poll_all()); }
 
 static rondo_status query(rondo_stream stream)
 {

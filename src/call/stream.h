@@ -12,14 +12,23 @@ rondo_status rondo_plan_add_stream(struct rondo_plan *plan, rondo_stream stream)
  * until rondo_stream_enqueue. */
 rondo_status rondo_stream_new_plan(rondo_stream stream, struct rondo_ctx *ctx, struct rondo_plan **plan);
 /** Queue a plan behind the plans of its context and of its streams. From here on its streams own it; if
- * plan->waited, the caller does as well, until rondo_plan_unref. */
+ * plan->waited, the caller does as well, until rondo_plan_unref. Makes the progress that needs no wait, up to
+ * a limit. */
 rondo_status rondo_stream_enqueue(struct rondo_plan *plan);
+/** The same without progress. */
+void rondo_stream_put(struct rondo_plan *plan);
+/** Is this a stream of host memory whose calls have all ended well? */
+int rondo_stream_is_free(rondo_stream stream);
+/** As rondo_stream_query, but without progress, and without an error's sentence. The stream is valid. */
+rondo_status rondo_stream_look(rondo_stream stream);
 /** Drop the reference to a queued plan that the caller waited for: plan->done is set. */
 void rondo_plan_unref(struct rondo_plan *plan);
 /** Make progress on the queued plans of this context; does nothing while another thread does it. */
 rondo_status rondo_ctx_progress_queue(struct rondo_ctx *ctx, int *moved);
 /** Make progress on all queued plans of the process. Every waiting call does this. */
 void rondo_streams_progress(int *moved);
+/** The same as a public function, for a thread that is in no other. */
+rondo_status rondo_streams_poll(void);
 /** As rondo_stream_synchronize, in a thread beside others that compute: it sleeps between looks in which
  * nothing moved. */
 rondo_status rondo_stream_wait_aside(rondo_stream stream);

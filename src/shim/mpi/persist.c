@@ -247,9 +247,8 @@ static int persistent_start(struct persistent *p, MPI_Request *handle)
         pthread_mutex_unlock(&process.lock);
     }
     *call = p->plan;
-    p->request.code = MPI_SUCCESS;
     rondo_status status = call->c->failed ? RONDO_INVALID_USAGE : shim_request_issue(&p->request);
-    if (status != RONDO_SUCCESS) {
+    if (status != RONDO_SUCCESS && status != RONDO_IN_PROGRESS) {
         p->request.code = MPI_ERR_OTHER;
         persistent_ended(&p->request);
         return shim_error(call, status);
@@ -257,7 +256,11 @@ static int persistent_start(struct persistent *p, MPI_Request *handle)
     if (shim_reporting && !call->c->orphan) {
         shim_report_add(call, 1, 0);
     }
-    shim_request_add(&p->request);
+    if (status == RONDO_SUCCESS) {
+        persistent_ended(&p->request);
+    } else {
+        shim_request_add(&p->request);
+    }
     return MPI_SUCCESS;
 }
 

@@ -91,9 +91,12 @@ static int task_poll(void *task)
 
 void shim_progress_begin(void)
 {
+    if (process.install != NULL && __atomic_load_n(&process.running, __ATOMIC_ACQUIRE)) {
+        return; /* a hook stays */
+    }
     pthread_mutex_lock(&process.lock);
     int begins = !process.running;
-    process.running = 1;
+    __atomic_store_n(&process.running, 1, __ATOMIC_RELEASE);
     pthread_mutex_unlock(&process.lock);
     if (begins && process.install != NULL) {
         process.install(shim_move);

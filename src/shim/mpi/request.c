@@ -1,6 +1,7 @@
 /*
- * Non-blocking calls. A call is queued on a stream of Rondo; the program gets a generalized request, which
- * MPI_Test, MPI_Wait and their relatives take together with the library's own. What waits in MPI runs
+ * Non-blocking calls. A call starts on a stream of Rondo. If it ends at once, because the other ranks were
+ * there before, the program gets a receive from MPI_PROC_NULL. Otherwise it gets a generalized request, which
+ * MPI_Test, MPI_Wait and their relatives take together with the library's own, and what waits in MPI runs
  * shim_move (progress.c).
  */
 #include <pthread.h>
@@ -76,9 +77,12 @@ static void pending_count(int by)
 static struct shim_request *take_ended(void)
 {
     struct shim_request *ended = NULL, **last = &ended, **at = &process.first;
+    if (rondo_streams_poll() != RONDO_SUCCESS) {
+        return NULL; /* a signal handler, in the middle of a call */
+    }
     while (*at != NULL) {
         struct shim_request *request = *at;
-        rondo_status status = rondo_stream_query(request->stream);
+        rondo_status status = rondo_stream_look(request->stream);
         if (status == RONDO_IN_PROGRESS) {
             at = &request->next;
             continue;
@@ -92,6 +96,16 @@ static struct shim_request *take_ended(void)
     }
     process.end = at;
     return ended;
+}
+
+/* The call of Rondo has ended: the rest. */
+static void clean_up(struct shim_request *request)
+{
+    rondo_status status = request->code == MPI_SUCCESS ? RONDO_SUCCESS : RONDO_SYSTEM_ERROR;
+    if (shim_finish(&request->call, status) != RONDO_SUCCESS) {
+        request->code = MPI_ERR_OTHER;
+    }
+    free(request->call.sizes);
 }
 
 int shim_nrequests(void) { return __atomic_load_n(&process.npending, __ATOMIC_ACQUIRE); }
@@ -119,11 +133,7 @@ int shim_move(void)
     pthread_mutex_unlock(&process.lock);
     for (struct shim_request *next; ended != NULL; ended = next, n++) {
         next = ended->next;
-        if (shim_finish(&ended->call, ended->code == MPI_SUCCESS ? RONDO_SUCCESS : RONDO_SYSTEM_ERROR) !=
-            RONDO_SUCCESS) {
-            ended->code = MPI_ERR_OTHER;
-        }
-        free(ended->call.sizes);
+        clean_up(ended);
         ended->ended(ended);
     }
     return n;
@@ -173,6 +183,7 @@ rondo_status shim_request_issue(struct shim_request *request)
 {
     struct shim_call *call = &request->call;
     rondo_status status = RONDO_SUCCESS;
+    request->code = MPI_SUCCESS;
     if (call->moves) {
         status = shim_prepare(call, 1);
     }
@@ -184,8 +195,48 @@ rondo_status shim_request_issue(struct shim_request *request)
     if (status != RONDO_SUCCESS) {
         shim_finish(call, status);
         free(call->sizes);
+        return status;
     }
-    return status;
+    status = rondo_stream_look(request->stream);
+    if (status == RONDO_IN_PROGRESS) {
+        return status;
+    }
+    request->code = status == RONDO_SUCCESS ? MPI_SUCCESS : MPI_ERR_OTHER;
+    clean_up(request);
+    return RONDO_SUCCESS;
+}
+
+static void request_fill(struct shim_request *request, const struct shim_call *call)
+{
+    request->call = *call;
+    request->call.sizes = NULL;
+    if (!call->moves) {
+        request->call.has_in = request->call.has_out = 0;
+    }
+    request->call.in.packed = request->call.out.packed = NULL;
+    request->call.in.held = request->call.out.held = MPI_DATATYPE_NULL;
+    request->ended = complete;
+}
+
+/* Give the program its handle. @return MPI's code */
+static int request_show(struct shim_request *request, rondo_status issued, MPI_Request *handle)
+{
+    int code;
+    if (issued == RONDO_SUCCESS && request->code == MPI_SUCCESS) {
+        release(request);
+        return PMPI_Irecv(NULL, 0, MPI_BYTE, MPI_PROC_NULL, 0, MPI_COMM_SELF, handle);
+    }
+    code = PMPI_Grequest_start(query, release, cancel, request, &request->handle);
+    if (code != MPI_SUCCESS) {
+        return code; /* a call under way keeps the memory */
+    }
+    *handle = request->handle;
+    if (issued == RONDO_SUCCESS) {
+        complete(request);
+    } else {
+        shim_request_add(request);
+    }
+    return MPI_SUCCESS;
 }
 
 int shim_request_start(struct shim_call *call, MPI_Request *handle)
@@ -195,31 +246,18 @@ int shim_request_start(struct shim_call *call, MPI_Request *handle)
     if (status != RONDO_SUCCESS) {
         return shim_error(call, status);
     }
-    request->call = *call;
-    request->call.sizes = NULL;
-    if (!call->moves) {
-        request->call.has_in = request->call.has_out = 0;
-    }
-    request->call.in.packed = request->call.out.packed = NULL;
-    request->call.in.held = request->call.out.held = MPI_DATATYPE_NULL;
-    request->code = MPI_SUCCESS;
-    request->ended = complete;
-    if (PMPI_Grequest_start(query, release, cancel, request, &request->handle) != MPI_SUCCESS) {
-        release(request);
-        return shim_error(
-            call, rondo_fail(RONDO_SYSTEM_ERROR, "MPI_Grequest_start failed on %s", rondo_log_host()));
-    }
+    request_fill(request, call);
     status = shim_request_issue(request);
-    if (status != RONDO_SUCCESS) {
-        request->code = MPI_ERR_OTHER;
-        PMPI_Grequest_complete(request->handle);
-        PMPI_Request_free(&request->handle);
+    if (status != RONDO_SUCCESS && status != RONDO_IN_PROGRESS) {
+        release(request);
         return shim_error(call, status);
     }
-    *handle = request->handle;
+    if (request_show(request, status, handle) != MPI_SUCCESS) {
+        return shim_error(
+            call, rondo_fail(RONDO_SYSTEM_ERROR, "MPI has no request for a call on %s", rondo_log_host()));
+    }
     if (shim_reporting) {
         shim_report_add(call, 1, 0);
     }
-    shim_request_add(request);
     return MPI_SUCCESS;
 }

@@ -311,7 +311,8 @@ struct shim_request {
     void (*ended)(struct shim_request *); /* the call has ended: complete the handle */
     struct shim_request *next;
 };
-/** Start request->call, for which it prepares and cleans up. */
+/** Start request->call, for which it prepares and cleans up. @return RONDO_IN_PROGRESS: it is under way;
+ * RONDO_SUCCESS: it has ended, with request->code; else it did not start */
 rondo_status shim_request_issue(struct shim_request *request);
 /** A call that was issued is under way, until request->ended. */
 void shim_request_add(struct shim_request *request);
