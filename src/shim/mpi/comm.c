@@ -126,7 +126,8 @@ static void rondo_end(struct shim_comm *c)
     }
     shim_cells_free(c->cells);
     free(c->sizes);
-    c->cells = NULL;
+    c->cells = c->steady = NULL;
+    c->tried = NULL;
     c->sizes = NULL;
 }
 
@@ -336,7 +337,7 @@ void shim_comm_make(struct shim_comm *c)
         return;
     }
     __atomic_add_fetch(&process.nlive, 1, __ATOMIC_RELAXED);
-    c->cells = cells;
+    c->cells = c->steady = cells;
 }
 
 struct shim_comm *shim_comm_new_child(const struct shim_comm *c)

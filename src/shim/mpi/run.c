@@ -326,7 +326,10 @@ static __attribute__((noinline)) rondo_status run_timed(struct shim_call *call)
 {
     int64_t begin = rondo_now_ns();
     rondo_status status = call->moves ? run_moves(call) : shim_issue(call, NULL);
-    return status == RONDO_SUCCESS ? shim_took(call, rondo_now_ns() - begin) : status;
+    if (status == RONDO_SUCCESS) {
+        shim_took(call, rondo_now_ns() - begin);
+    }
+    return status;
 }
 
 int shim_run(struct shim_call *call)
@@ -336,7 +339,7 @@ int shim_run(struct shim_call *call)
         return shim_error(call, RONDO_INVALID_USAGE);
     }
     shim_thread.inside = 1;
-    if (RONDO_UNLIKELY(call->sampled || shim_reporting)) {
+    if (RONDO_UNLIKELY(call->timed || shim_reporting)) {
         status = run_timed(call);
     } else {
         status = RONDO_UNLIKELY(call->moves) ? run_moves(call) : shim_issue(call, NULL);

@@ -106,16 +106,17 @@ int shim_op_find(MPI_Op op, const struct shim_type *type);
 
 enum { SHIM_NCLASSES = 32, SHIM_SAMPLES = 15, SHIM_MAX_CHILDREN = 32 };
 
-/* Times in a measuring round, in ns. */
+/* Times of a cell on trial, in ns: [0] while MPI carries its calls, [1] while Rondo does. */
 struct shim_trial {
-    int64_t ns[2][SHIM_SAMPLES]; /* of MPI, of Rondo */
-    int64_t agreed[2];           /* the sums of the ranks' times */
+    int64_t own[2][SHIM_SAMPLES];  /* of the call */
+    int64_t rest[2][SHIM_SAMPLES]; /* of the communicator's other calls until the cell's next one */
+    int64_t agreed[2];             /* sums of the ranks' own times */
 };
 enum shim_verdict { SHIM_OPEN, SHIM_TAKE, SHIM_LEAVE };
 /* The decision for a collective and a size class. */
 struct shim_cell {
     uint8_t verdict; /* enum shim_verdict */
-    uint8_t round;   /* of measuring */
+    uint8_t round;   /* calls on trial */
     struct shim_trial *trial;
 };
 struct shim_cells {
@@ -129,8 +130,13 @@ struct shim_comm {
     int ncalls;              /* that could have been taken over, until Rondo's communicator exists */
     int failed;              /* Rondo's communicator has ended with an error */
     int one_host;
-    int moves_requests;       /* the waits of all its ranks move non-blocking calls */
-    struct shim_cells *cells; /* set: Rondo's communicator exists */
+    int moves_requests;        /* the waits of all its ranks move non-blocking calls */
+    struct shim_cells *cells;  /* set: Rondo's communicator exists */
+    struct shim_cells *steady; /* the same, while no cell is on trial; else NULL */
+    struct shim_cell *tried;   /* the cell on trial; NULL: none */
+    int has_mark;              /* own_ns and spent_ns are those of the tried cell's last call, and since */
+    int64_t own_ns, spent_ns;
+    unsigned nothers, patience; /* other calls since then, and how many of them end the trial */
     rondo_comm *rondo;
     struct shim_comm *children[SHIM_MAX_CHILDREN]; /* Rondo's communicators of persistent calls (persist.c) */
     int nchildren;
@@ -207,9 +213,9 @@ struct shim_call {
     uint8_t coll;    /* enum shim_coll */
     uint8_t inexact; /* the result depends on the order of a sum */
     uint8_t moves;   /* out and in are set: packs, or has blocks */
-    uint8_t timed;   /* the caller reports to shim_passed */
+    uint8_t timed;   /* its time counts: it is reported to shim_passed or shim_took */
     uint8_t reason;  /* enum shim_reason */
-    uint8_t sampled; /* a measuring round: its time counts */
+    uint8_t sampled; /* of the cell on trial */
     int dtype, op, root;
     size_t bytes; /* that decide; for each rank */
     const void *send;
@@ -271,8 +277,8 @@ int shim_takes_request(struct shim_call *call);
 int shim_takes_persistent(struct shim_call *call);
 /** A call that went to MPI has returned. */
 void shim_passed(struct shim_call *call);
-/** A call has run on Rondo in ns. Counts it, and may end the measuring rounds. @return a status of Rondo */
-rondo_status shim_took(struct shim_call *call, int64_t ns);
+/** A call has run on Rondo in ns. */
+void shim_took(struct shim_call *call, int64_t ns);
 /** Free the cells of a communicator. */
 void shim_cells_free(struct shim_cells *cells);
 
@@ -338,11 +344,11 @@ static inline int shim_class(size_t bytes)
     return class < SHIM_NCLASSES ? class : SHIM_NCLASSES - 1;
 }
 
-/** A call goes to MPI; the report counts it and its time. @return 0 */
+/** A call goes to MPI; the report and a trial count its time. @return 0 */
 static inline int shim_leave(struct shim_call *call, enum shim_reason reason)
 {
     call->reason = (uint8_t)reason;
-    if (RONDO_UNLIKELY(shim_reporting)) {
+    if (RONDO_UNLIKELY(shim_reporting || (call->c != NULL && call->c->tried != NULL))) {
         call->timed = 1;
         call->start_ns = rondo_now_ns();
     }
@@ -404,8 +410,8 @@ static inline int shim_begin(struct shim_call *call, enum shim_coll coll, MPI_Co
 static inline int shim_takes(struct shim_call *call)
 {
     const struct shim_comm *c = call->c;
-    if (RONDO_LIKELY(c->cells != NULL)) {
-        call->cell = &c->cells->cell[call->coll][call->inexact][shim_class(call->bytes)];
+    if (RONDO_LIKELY(c->steady != NULL)) {
+        call->cell = &c->steady->cell[call->coll][call->inexact][shim_class(call->bytes)];
         if (RONDO_LIKELY(call->cell->verdict == SHIM_TAKE)) {
             return 1;
         }

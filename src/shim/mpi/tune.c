@@ -2,6 +2,10 @@
  * Decisions. For each collective and size class of a communicator: where both libraries give the same bits,
  * they take turns for some rounds, then the ranks add up their times and keep the faster one.
  * Where they do not, the model decides, so that each run of the program gives the same bits.
+ *
+ * A faster call may only move a wait into the next one: with more ranks than cores, ranks that leave a
+ * barrier early wait in the broadcast behind it. So what the communicator's other calls take counts, too,
+ * and only one collective and size class of a communicator is on trial at a time.
  */
 #include <stdlib.h>
 
@@ -12,6 +16,8 @@
 enum { MPI_SIDE, RONDO_SIDE };
 /* A turn is so many calls. The first does not count: it pays for what the other side left behind. */
 enum { TURN = 4, COUNTED = TURN - 1, TURNS = SHIM_SAMPLES / COUNTED };
+/* So many calls of others in a row end a trial early; twice as many end the next one. */
+enum { PATIENCE = 8, MOST_PATIENCE = 1 << 12 };
 /* Larger calls are measured in fewer turns. */
 static int turns_of(const struct shim_call *call)
 {
@@ -47,23 +53,147 @@ static enum shim_verdict model(const struct shim_call *call)
     return SHIM_OPEN;
 }
 
-/* MPI and Rondo take turns. */
-static int measures(struct shim_call *call)
+/* ---- measuring ---- */
+
+static int by_value(const void *a, const void *b)
 {
-    struct shim_cell *cell = call->cell;
-    int side = cell->round / TURN % 2;
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* The mean without the slowest fifth, which another process may have caused. A median would hide what a third
+ * of the calls have to wait. */
+static int64_t typical(const int64_t *values, int n)
+{
+    int64_t sorted[SHIM_SAMPLES], sum = 0;
+    int kept = n - (n + 4) / 5;
+    memcpy(sorted, values, (size_t)n * sizeof *sorted);
+    qsort(sorted, (size_t)n, sizeof *sorted, by_value);
+    for (int i = 0; i < kept; i++) {
+        sum += sorted[i];
+    }
+    return sum / kept;
+}
+
+/* Rondo must gain 5%, as less could be noise. The other calls may lose an eighth of that, or 3%. */
+static enum shim_verdict judge(const int64_t own[2], const int64_t rest[2])
+{
+    int64_t gain = own[MPI_SIDE] - own[RONDO_SIDE], loss = rest[RONDO_SIDE] - rest[MPI_SIDE];
+    int is_moved = loss > gain / 8 && loss > rest[MPI_SIDE] / 32;
+    return gain >= own[MPI_SIDE] / 20 && !is_moved ? SHIM_TAKE : SHIM_LEAVE;
+}
+
+/* After the last turn, all ranks are here. If Rondo fails, so does the call that it takes then. */
+static void agree(struct shim_call *call)
+{
+    struct shim_trial *trial = call->cell->trial;
+    int64_t mine[2][2] = { { 0 } }, all[2][2];
+    int n = COUNTED * turns_of(call);
+    for (int side = 0; side < 2 && trial != NULL; side++) {
+        mine[0][side] = typical(trial->own[side], n);
+        mine[1][side] = typical(trial->rest[side], n);
+    }
+    shim_thread.inside = 1;
+    rondo_status status = rondo_all_reduce(mine, all, 4, RONDO_INT64, RONDO_SUM, call->c->rondo, NULL);
+    shim_thread.inside = 0;
+    call->cell->verdict = (uint8_t)(status == RONDO_SUCCESS ? judge(all[0], all[1]) : SHIM_TAKE);
+    if (trial != NULL && status == RONDO_SUCCESS) {
+        memcpy(trial->agreed, all[0], sizeof all[0]);
+    }
+}
+
+/* Put a cell on trial. Threads that know of calls left to MPI forget them, so that their time is seen. */
+static void trial_begin(struct shim_comm *c, struct shim_cell *cell)
+{
+    c->tried = cell;
+    c->steady = NULL;
+    c->has_mark = 0;
+    c->nothers = 0;
+    c->patience = c->patience != 0 ? c->patience : PATIENCE;
     if (cell->trial == NULL) {
         cell->trial = calloc(1, sizeof *cell->trial); /* NULL: the other ranks' times decide */
     }
-    call->sampled = 1;
-    if (side == RONDO_SIDE) {
-        return 1;
-    }
-    call->reason = SHIM_BY_TRIAL;
-    call->timed = 1;
-    call->start_ns = rondo_now_ns();
-    return 0;
+    __atomic_add_fetch(&shim_generation, 1, __ATOMIC_RELEASE);
 }
+
+static void trial_end(struct shim_comm *c)
+{
+    c->tried = NULL;
+    c->steady = c->cells;
+    c->patience = PATIENCE;
+}
+
+/* The tried cell has not been called for long: others may be tried. A turn that was not finished is repeated
+ * later. */
+static void trial_lapse(struct shim_comm *c)
+{
+    struct shim_cell *cell = c->tried;
+    unsigned patience = c->patience;
+    cell->round -= cell->round > 0 ? (cell->round - 1) % TURN + 1 : 0;
+    trial_end(c);
+    c->patience = patience < MOST_PATIENCE ? 2 * patience : patience;
+}
+
+/* Is the cell on trial from now on? Calls alone decide, which the ranks have in common. */
+static int is_tried(struct shim_comm *c, struct shim_cell *cell)
+{
+    if (c->tried == NULL) {
+        trial_begin(c, cell);
+    }
+    return c->tried == cell;
+}
+
+/* MPI, Rondo, Rondo, MPI, and so on: what changes steadily, or comes at every other turn, harms neither. */
+static int side_of(int round) { return (round / TURN + 1) / 2 % 2; }
+
+/* The times of the tried cell's last call, and of those since. */
+static void sample(struct shim_comm *c)
+{
+    struct shim_trial *trial = c->tried->trial;
+    int round = c->tried->round - 1, turn = round / (2 * TURN), at = round % TURN;
+    if (c->has_mark && trial != NULL && at > 0 && turn < TURNS) {
+        trial->own[side_of(round)][turn * COUNTED + at - 1] = c->own_ns;
+        trial->rest[side_of(round)][turn * COUNTED + at - 1] = c->spent_ns - c->own_ns;
+    }
+    c->has_mark = 1;
+    c->own_ns = c->spent_ns = 0;
+}
+
+/* A call of a cell without a verdict. */
+static int measures(struct shim_call *call)
+{
+    struct shim_comm *c = call->c;
+    struct shim_cell *cell = call->cell;
+    if (!is_tried(c, cell)) {
+        return shim_leave(call, SHIM_BY_TRIAL);
+    }
+    c->nothers = 0;
+    sample(c);
+    if (cell->round == 2 * TURN * turns_of(call)) {
+        agree(call);
+        trial_end(c);
+        return cell->verdict == SHIM_TAKE || shim_leave(call, SHIM_BY_SLOWER);
+    }
+    call->sampled = call->timed = 1;
+    return side_of(cell->round++) == RONDO_SIDE || shim_leave(call, SHIM_BY_TRIAL);
+}
+
+static void count_time(struct shim_call *call, int taken, int64_t ns)
+{
+    struct shim_comm *c = call->c;
+    if (c != NULL && c->tried != NULL) {
+        c->spent_ns += ns;
+        c->own_ns = call->sampled ? ns : c->own_ns;
+    }
+    if (shim_reporting) {
+        shim_report_add(call, taken, ns);
+    }
+}
+
+void shim_passed(struct shim_call *call) { count_time(call, 0, rondo_now_ns() - call->start_ns); }
+void shim_took(struct shim_call *call, int64_t ns) { count_time(call, 1, ns); }
+
+/* ---- decisions ---- */
 
 int shim_takes_slow(struct shim_call *call)
 {
@@ -79,12 +209,16 @@ int shim_takes_slow(struct shim_call *call)
         }
     }
     call->cell = &c->cells->cell[call->coll][call->inexact][shim_class(call->bytes)];
+    if (c->tried != NULL && c->tried != call->cell && ++c->nothers >= c->patience) {
+        trial_lapse(c);
+    }
     if (call->cell->verdict == SHIM_OPEN) {
         call->cell->verdict = (uint8_t)model(call);
     }
     if (call->cell->verdict == SHIM_OPEN) {
         return measures(call);
     }
+    call->timed = c->tried != NULL;
     return call->cell->verdict == SHIM_TAKE ||
            shim_leave(call, call->inexact ? SHIM_BY_MODEL : SHIM_BY_SLOWER);
 }
@@ -105,6 +239,9 @@ void shim_note_left(int is_request, const struct shim_call *call, MPI_Comm comm,
     struct shim_thread *t = &shim_thread;
     if (is_request && call->reason == SHIM_BY_SLOWER && call->cell->verdict == SHIM_OPEN) {
         return; /* the blocking calls will decide */
+    }
+    if (call->c != NULL && call->c->tried != NULL) {
+        return; /* its time counts */
     }
     if (count >= 0 && t->types != NULL && t->comm == comm && t->state == call->c && !shim_reporting &&
         is_lasting((enum shim_reason)call->reason)) {
@@ -129,80 +266,4 @@ int shim_takes_request(struct shim_call *call)
         verdict = verdict != SHIM_OPEN ? verdict : c->one_host ? SHIM_TAKE : SHIM_LEAVE;
     }
     return verdict == SHIM_TAKE || shim_leave(call, call->inexact ? SHIM_BY_MODEL : SHIM_BY_SLOWER);
-}
-
-/* ---- measuring ---- */
-
-static void sample(struct shim_call *call, int side, int64_t ns)
-{
-    int turn = call->cell->round / (2 * TURN), at = call->cell->round % TURN;
-    if (call->cell->trial != NULL && at > 0 && turn < TURNS) {
-        call->cell->trial->ns[side][turn * COUNTED + at - 1] = ns;
-    }
-    call->cell->round++;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
-/* The mean without the slowest fifth, which another process may have caused. A median would hide what a third
- * of the calls have to wait. */
-static int64_t typical(const int64_t *values, int n)
-{
-    int64_t sorted[SHIM_SAMPLES], sum = 0;
-    int kept = n - (n + 4) / 5;
-    memcpy(sorted, values, (size_t)n * sizeof *sorted);
-    qsort(sorted, (size_t)n, sizeof *sorted, by_value);
-    for (int i = 0; i < kept; i++) {
-        sum += sorted[i];
-    }
-    return sum / kept;
-}
-
-/* After the last round, all ranks are here. */
-static rondo_status agree(struct shim_call *call)
-{
-    struct shim_trial *trial = call->cell->trial;
-    int64_t mine[2] = { 0, 0 }, all[2];
-    for (int side = 0; side < 2 && trial != NULL; side++) {
-        mine[side] = typical(trial->ns[side], COUNTED * turns_of(call));
-    }
-    rondo_status status = rondo_all_reduce(mine, all, 2, RONDO_INT64, RONDO_SUM, call->c->rondo, NULL);
-    if (status == RONDO_SUCCESS) {
-        int64_t most = all[MPI_SIDE] - all[MPI_SIDE] / 20; /* a gain that could be noise is none */
-        call->cell->verdict = all[RONDO_SIDE] <= most ? SHIM_TAKE : SHIM_LEAVE;
-        if (trial != NULL) {
-            memcpy(trial->agreed, all, sizeof all);
-        }
-    }
-    return status;
-}
-
-void shim_passed(struct shim_call *call)
-{
-    int64_t ns = rondo_now_ns() - call->start_ns;
-    if (call->sampled) {
-        sample(call, MPI_SIDE, ns);
-    }
-    if (shim_reporting) {
-        shim_report_add(call, 0, ns);
-    }
-}
-
-rondo_status shim_took(struct shim_call *call, int64_t ns)
-{
-    rondo_status status = RONDO_SUCCESS;
-    if (call->sampled) {
-        sample(call, RONDO_SIDE, ns);
-        if (call->cell->round >= 2 * TURN * turns_of(call)) {
-            status = agree(call);
-        }
-    }
-    if (shim_reporting) {
-        shim_report_add(call, 1, ns);
-    }
-    return status;
 }
