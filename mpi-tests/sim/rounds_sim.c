@@ -221,9 +221,22 @@ static rondo_status op_lost(void *arg, int rank)
     return rondo_fail_quiet(RONDO_REMOTE_ERROR, "member rank %d has exited", rank);
 }
 
-static const struct rondo_rounds_ops ops = {
-    op_send, op_receive, op_say, op_hear, op_state, op_ask, op_lost
-};
+static int kind_of(const struct machine *m)
+{
+    const struct rounds_sim_config *config = &m->sim->config;
+    return config->kind != NULL ? config->kind[m->round] : ROUNDS_SIM_ALLGATHER;
+}
+
+static void op_merge(void *arg, uint64_t where)
+{
+    struct machine *m = arg;
+    for (size_t i = 0; m->table && i < m->sim->config.record[m->round]; i++) {
+        m->table[i] = (uint8_t)(m->table[i] + m->table[where + i]);
+    }
+}
+
+static const struct rondo_rounds_ops ops = { op_send,  op_receive, op_say,  op_hear,
+                                             op_state, op_ask,     op_lost, op_merge };
 
 /* ---- a rank ---- */
 
@@ -260,15 +273,20 @@ static void begin_round(struct machine *m)
 {
     const struct rounds_sim_config *config = &m->sim->config;
     size_t record = config->record[m->round];
+    int kind = kind_of(m);
     if (config->carry) {
+        size_t at = kind == ROUNDS_SIM_REDUCE ? 0 : (size_t)m->rounds.place.rank * record;
         free(m->table);
-        m->table = calloc((size_t)config->n, record + 1);
+        m->table = calloc((size_t)config->n + RONDO_ROUNDS_REDUCED, record + 1);
         for (size_t i = 0; i < record; i++) {
-            m->table[(size_t)m->rounds.place.rank * record + i] = expected(m->rounds.place.rank, m->round, i);
+            m->table[at + i] = expected(m->rounds.place.rank, m->round, i);
         }
     }
-    if (config->kind && config->kind[m->round] != ROUNDS_SIM_ALLGATHER) {
-        begin_exchange(m, config->kind[m->round], record);
+    if (kind == ROUNDS_SIM_REDUCE) {
+        m->rounds.part = config->part ? config->part : RONDO_ROUNDS_PART;
+        rondo_rounds_reduce(&m->rounds, record, m->sim->now);
+    } else if (kind != ROUNDS_SIM_ALLGATHER) {
+        begin_exchange(m, kind, record);
     } else {
         size_t coarse = config->coarse ? record * (size_t)config->n / COARSE : 0;
         m->rounds.part = config->part ? config->part : RONDO_ROUNDS_PART;
@@ -277,9 +295,25 @@ static void begin_round(struct machine *m)
     }
 }
 
+static void check_sum(struct machine *m)
+{
+    size_t record = m->sim->config.record[m->round];
+    for (size_t i = 0; m->table && i < record; i++) {
+        uint8_t sum = 0;
+        for (int rank = 0; rank < m->sim->config.n; rank++) {
+            sum = (uint8_t)(sum + expected(rank, m->round, i));
+        }
+        m->sim->wrong |= m->table[i] != sum;
+    }
+}
+
 static void check_table(struct machine *m)
 {
     size_t record = m->sim->config.record[m->round];
+    if (kind_of(m) == ROUNDS_SIM_REDUCE) {
+        check_sum(m);
+        return;
+    }
     for (int rank = 0; m->table && rank < m->sim->config.n; rank++) {
         for (size_t i = 0; i < record; i++) {
             m->sim->wrong |= m->table[(size_t)rank * record + i] != expected(rank, m->round, i);

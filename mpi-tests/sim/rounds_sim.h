@@ -21,12 +21,12 @@ enum rounds_sim_fate {
 };
 
 /* What a round is. With ROUNDS_SIM_SHAPE + k it is step k of the broadcast of rank 0's graphs. */
-enum { ROUNDS_SIM_ALLGATHER, ROUNDS_SIM_RING, ROUNDS_SIM_SHAPE };
+enum { ROUNDS_SIM_ALLGATHER, ROUNDS_SIM_REDUCE, ROUNDS_SIM_RING, ROUNDS_SIM_SHAPE };
 
 struct rounds_sim_config {
     int n, nrounds;
     const size_t *record; /* bytes of each round's record */
-    const uint8_t *kind;  /* of each round; NULL: all are allgathers. Only those carry. */
+    const uint8_t *kind;  /* of each round; NULL: all are allgathers. Those and reductions (sums) carry. */
     size_t part;          /* most bytes of a message; 0: RONDO_ROUNDS_PART */
     int coarse;           /* move tables in 16 parts at most: for large groups */
     int64_t latency_ns, timeout_ns;

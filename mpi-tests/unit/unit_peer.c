@@ -398,6 +398,62 @@ static void a_rank_that_only_heard_of_an_error_does_not_hide_the_reason(void **s
     assert_says("rank 1: ");
 }
 
+static struct rondo_round_reason reason_of(int rank, rondo_status status, const char *text)
+{
+    struct rondo_round_reason reason = {
+        .verdict = { .head = { RONDO_PEER_MAGIC, status }, .rank = rank, .has_text = text[0] != '\0' }
+    };
+    snprintf(reason.text, sizeof reason.text, "%s", text);
+    return reason;
+}
+
+/* In any order: an error counts before none, then one with a sentence before one without, then the lowest
+ * rank's. */
+static void merged_reasons_are_those_of_the_heads(void **state)
+{
+    const struct rondo_round_reason reason[] = { reason_of(0, RONDO_SUCCESS, ""),
+                                                 reason_of(1, RONDO_REMOTE_ERROR, ""),
+                                                 reason_of(2, RONDO_SYSTEM_ERROR, "rank 2 on h2: no memory"),
+                                                 reason_of(3, RONDO_INVALID_USAGE, "bare") };
+    enum { N = RONDO_COUNTOF(reason) };
+    (void)state;
+    for (unsigned members = 1; members < 1u << N; members++) {
+        struct record record[N];
+        rondo_round_text text[N] = { "" };
+        char expect[RONDO_ERROR_TEXT] = "";
+        for (int turn = 0; turn < N; turn++) {
+            struct rondo_round_reason sum = { .verdict.rank = INT32_MAX };
+            struct rondo_round_verdict verdict;
+            sum.verdict.head.magic = RONDO_PEER_MAGIC;
+            verdict = sum.verdict;
+            for (int i = 0; i < N; i++) {
+                int at = (i + turn) % N, is_in = members >> at & 1;
+                record[at] = record_of(is_in ? reason[at].verdict.head.status : RONDO_SUCCESS);
+                snprintf(text[at], sizeof text[at], "%s", is_in ? reason[at].text : "");
+                if (is_in) {
+                    rondo_round_merge_reasons(&sum, &reason[at]);
+                    rondo_round_merge_verdicts(&verdict, &reason[at].verdict);
+                }
+            }
+            rondo_fail_quiet(RONDO_INTERNAL_ERROR, "none");
+            rondo_status status = rondo_round_check(record, sizeof record[0], N, text);
+            snprintf(expect, sizeof expect, "%s", rondo_error_text());
+            rondo_fail_quiet(RONDO_INTERNAL_ERROR, "none");
+            assert_int_equal(rondo_round_reason_check(&sum), status);
+            assert_string_equal(rondo_error_text(), expect);
+            assert_int_equal(rondo_round_verdict_failed(&verdict), status != RONDO_SUCCESS);
+            assert_int_equal(verdict.rank, sum.verdict.rank);
+        }
+    }
+    struct rondo_round_reason bad = reason_of(1, RONDO_IN_PROGRESS, "");
+    assert_int_equal(rondo_round_reason_check(&bad), RONDO_INTERNAL_ERROR);
+    bad = reason_of(1, RONDO_SUCCESS, "");
+    bad.verdict.head.magic = 0;
+    assert_true(rondo_round_verdict_failed(&bad.verdict));
+    assert_int_equal(rondo_round_reason_check(&bad), RONDO_INTERNAL_ERROR);
+    assert_says("rank 1: ");
+}
+
 static void round_check_trusts_nothing_a_peer_wrote(void **state)
 {
     (void)state;
@@ -635,6 +691,7 @@ int main(void)
         cmocka_unit_test(differing_parameters_are_seen_and_then_named),
         cmocka_unit_test(first_error_of_a_round_becomes_the_error_of_all),
         cmocka_unit_test(a_rank_that_only_heard_of_an_error_does_not_hide_the_reason),
+        cmocka_unit_test(merged_reasons_are_those_of_the_heads),
         cmocka_unit_test(round_check_trusts_nothing_a_peer_wrote),
         cmocka_unit_test(a_long_sentence_is_cut_not_lost),
         cmocka_unit_test(records_carry_no_error_text),

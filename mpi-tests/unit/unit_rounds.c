@@ -74,6 +74,52 @@ static void allgathers_of_all_sizes_give_the_table(void **state)
     }
 }
 
+/* All ranks have the sum, also of records that take several messages, and of none. */
+static void reductions_of_all_sizes_give_the_sum(void **state)
+{
+    static const size_t record[] = { 16, 1100, 0, 24, 1 };
+    static const uint8_t kind[] = { ROUNDS_SIM_REDUCE, ROUNDS_SIM_REDUCE, ROUNDS_SIM_REDUCE,
+                                    ROUNDS_SIM_ALLGATHER, ROUNDS_SIM_REDUCE };
+    (void)state;
+    for (int n = 1; n <= MOST; n += n < 24 ? 1 : 23) {
+        struct rounds_sim_config config = config_of(n, 5, record);
+        config.kind = kind;
+        config.loss = n % 3 ? 0 : 0.02;
+        config.part = n % 2 ? 0 : 333;
+        struct rounds_sim *sim = rounds_sim_new(&config);
+        rounds_sim_run(sim);
+        assert_true(rounds_sim_is_right(sim));
+        for (int rank = 0; rank < n; rank++) {
+            assert_int_equal(rounds_sim_rank(sim, rank)->status, RONDO_SUCCESS);
+        }
+        rounds_sim_free(sim);
+    }
+}
+
+/* The bytes of a reduction do not grow with the group. */
+static void a_reduction_sends_few_bytes(void **state)
+{
+    static const size_t record[] = { 16 };
+    static const uint8_t kind[] = { ROUNDS_SIM_REDUCE };
+    uint64_t most = 0;
+    (void)state;
+    for (int n = 8; n <= 4096; n *= 8) {
+        struct rounds_sim_config config = config_of(n, 1, record);
+        config.carry = 0;
+        config.kind = kind;
+        struct rounds_sim *sim = rounds_sim_new(&config);
+        rounds_sim_run(sim);
+        for (int rank = 0; rank < n; rank++) {
+            uint64_t bytes = rounds_sim_rank(sim, rank)->bytes;
+            assert_true(rounds_sim_rank(sim, rank)->sent <= RONDO_SUBTREE_ARITY + 1);
+            assert_true(n == 8 || bytes <= most);
+            most = n == 8 && bytes > most ? bytes : most;
+        }
+        rounds_sim_free(sim);
+        most = n == 8 ? most * 2 : most;
+    }
+}
+
 /* In a round of short records a rank sends to at most its neighbours, whatever the size of the group. */
 static void a_rank_has_few_messages(void **state)
 {
@@ -123,10 +169,12 @@ static void check(struct rounds_sim *sim, int n, const struct expected *expected
 static void run_fault(int n, int rank, enum rounds_sim_fate fate, int impatient)
 {
     static const size_t record[] = { 24, 8 };
+    static const uint8_t reduces[] = { ROUNDS_SIM_REDUCE, ROUNDS_SIM_ALLGATHER };
     struct rounds_sim_config config = config_of(n, 2, record);
     struct expected expected = { rank, impatient,
                                  fate == ROUNDS_SIM_DIES ? RONDO_REMOTE_ERROR : RONDO_TIMEOUT };
     config.carry = 0;
+    config.kind = n % 2 ? reduces : NULL;
     config.timeout_ns = impatient < 0 ? SECOND : 60 * SECOND;
     struct rounds_sim *sim = rounds_sim_new(&config);
     for (int r = 0; r < n; r++) {
@@ -180,13 +228,16 @@ static void a_dead_rank_is_named_by_all(void **state)
 /* A rank stops somewhere in ten rounds. Whoever cannot finish names it; the others have finished. */
 static void a_rank_that_stops_is_named_at_any_time(void **state)
 {
+    enum { A = ROUNDS_SIM_ALLGATHER, R = ROUNDS_SIM_REDUCE };
     static const size_t record[] = { 24, 8, 500, 0, 8, 8, 8, 8, 8, 8 };
+    static const uint8_t kind[] = { A, R, R, A, R, R, A, A, R, A };
     (void)state;
     for (int n = 2; n <= 70; n += n < 12 ? 1 : 29) {
         for (int rank = 0; rank < n; rank++) {
             for (int step = 0; step < 12; step++) {
                 struct rounds_sim_config config = config_of(n, 10, record);
                 config.carry = 0;
+                config.kind = step % 2 ? kind : NULL;
                 config.timeout_ns = SECOND;
                 struct rounds_sim *sim = rounds_sim_new(&config);
                 rounds_sim_rank(sim, rank)->fate = ROUNDS_SIM_STOPS;
@@ -273,6 +324,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_tree_covers_all_ranks_once_and_is_flat),
         cmocka_unit_test(allgathers_of_all_sizes_give_the_table),
+        cmocka_unit_test(reductions_of_all_sizes_give_the_sum),
+        cmocka_unit_test(a_reduction_sends_few_bytes),
         cmocka_unit_test(a_rank_has_few_messages),
         cmocka_unit_test(a_missing_rank_is_named_by_all),
         cmocka_unit_test(one_rank_that_gives_up_is_enough_to_name_it),

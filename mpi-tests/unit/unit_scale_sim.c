@@ -14,9 +14,9 @@
 
 enum { MOST = 256, NROUNDS = 5 };
 
-/* An allgather of some KiB, a barrier, statuses, records of a ring's neighbours, statuses. */
+/* An allgather of some KiB, a barrier, a sum, records of a ring's neighbours, statuses. */
 static const size_t record[NROUNDS] = { 24, 0, 8, 1500, 16 };
-static const uint8_t kind[NROUNDS] = { ROUNDS_SIM_ALLGATHER, ROUNDS_SIM_ALLGATHER, ROUNDS_SIM_ALLGATHER,
+static const uint8_t kind[NROUNDS] = { ROUNDS_SIM_ALLGATHER, ROUNDS_SIM_ALLGATHER, ROUNDS_SIM_REDUCE,
                                        ROUNDS_SIM_RING, ROUNDS_SIM_ALLGATHER };
 
 /* ---- ranks of one node ---- */
@@ -65,11 +65,31 @@ struct progress {
     uint64_t parts, notes;
 };
 
+static void add(void *into, const void *from)
+{
+    uint64_t sum[2];
+    memcpy(&sum[0], into, sizeof(sum[0]));
+    memcpy(&sum[1], from, sizeof(sum[1]));
+    sum[0] += sum[1];
+    memcpy(into, sum, sizeof(sum[0]));
+}
+
+/* Each rank has added one. */
+static int is_sum(const struct progress *p)
+{
+    uint64_t sum;
+    memcpy(&sum, p->all, sizeof(sum));
+    return sum == (uint64_t)p->b->nranks;
+}
+
 static void progress_start(struct progress *p)
 {
     int n = p->b->nranks, peer[2] = { (p->b->rank + 1) % n, (p->b->rank + n - 1) % n };
     if (kind[p->round] == ROUNDS_SIM_RING) {
         p->b->ops->exchange_start(p->b, n > 2 ? 2 : 1, peer, p->mine, p->all, record[p->round]);
+    } else if (kind[p->round] == ROUNDS_SIM_REDUCE) {
+        memcpy(p->all, &(uint64_t){ 1 }, sizeof(uint64_t));
+        p->b->ops->reduce_start(p->b, p->all, record[p->round], add);
     } else {
         p->b->ops->allgather_start(p->b, p->mine, p->all, record[p->round]);
     }
@@ -90,10 +110,13 @@ static void progress_open(struct progress *p, struct rondo_control *control, con
 
 static void progress_move(struct progress *p)
 {
-    while (p->status == RONDO_IN_PROGRESS && (p->status = p->b->ops->test(p->b)) == RONDO_SUCCESS &&
-           ++p->round < NROUNDS) {
-        progress_start(p);
-        p->status = RONDO_IN_PROGRESS;
+    while (p->status == RONDO_IN_PROGRESS && (p->status = p->b->ops->test(p->b)) == RONDO_SUCCESS) {
+        if (kind[p->round] == ROUNDS_SIM_REDUCE && !is_sum(p)) {
+            p->status = rondo_fail_quiet(RONDO_INTERNAL_ERROR, "the sum is wrong");
+        } else if (++p->round < NROUNDS) {
+            progress_start(p);
+            p->status = RONDO_IN_PROGRESS;
+        }
     }
 }
 

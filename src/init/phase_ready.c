@@ -46,11 +46,10 @@ static rondo_status start_ready(struct rondo_init *init)
     if (is_known(init)) {
         return RONDO_SUCCESS;
     }
-    RONDO_TRY(rondo_init_new_round(init, sizeof(struct rondo_round_head), init->ctx->job.nranks));
     if (init->local == RONDO_SUCCESS && !init->near) {
         rondo_init_keep(init, prepare_exec(init->ctx));
     }
-    return rondo_init_allgather(init);
+    return rondo_init_agree(init);
 }
 
 static rondo_status test_ready(struct rondo_init *init)

@@ -11,6 +11,7 @@
 
 #include "init/init.h"
 #include "init/node.h"
+#include "net/bootstrap/rounds.h"
 #include "topo/stitch.h"
 #include "tuner/calibration.h"
 
@@ -27,14 +28,15 @@ enum { RONDO_MAX_PHASES = 14 };
  *     shapes              no head; each distinct graph once to every rank, down a binomial tree
  *     p2p_modes    88     GPUs only; plus one for each rank of the fullest node
  *     connections         8 and one struct rondo_connect for each end; above 64 ranks to neighbours only
- *     ready         8
+ *     ready         8      between nodes, over a control plane: 16, merged into one on its way up a tree
  *     done         60
  *
  * A split within a node (near) has the rounds colors and graphs only: the graphs lie in the new segment,
  * links in the arenas, which each rank reads itself. A rank that writes its links there has done all that can
  * fail, so who has read the links of all is ready. Only if one wrote that it failed, round "ready" follows.
  *
- * When a head reports an error, an allgather of the sentences follows in the same phase: 512 bytes a rank.
+ * When a head reports an error, the sentences follow in the same phase: 512 bytes a rank, all to all; over a
+ * control plane 528, of which the lowest rank's comes down a tree.
  */
 
 /* In round "graphs", a node's lowest rank describes its graphs and machine (nbytes 0: another rank), and
@@ -80,9 +82,12 @@ struct rondo_init {
     enum {
         RONDO_ROUND_NO_HEADS,
         RONDO_ROUND_HEADS,
+        RONDO_ROUND_VERDICT,
         RONDO_ROUND_TEXTS
-    } heads;                       /* what the current allgather carries */
+    } heads;                       /* what the current round carries */
     rondo_round_text text, *texts; /* texts: all ranks' errors, once a head has reported one */
+    struct rondo_round_verdict verdict[RONDO_ROUNDS_REDUCED];
+    struct rondo_round_reason *reason; /* instead of texts, where the bootstrap reduces; else NULL */
     /* kept between rounds */
     int inherits;    /* a child that has its peers from a parent of one node, on host memory */
     int near;        /* all ranks of such a child share memory in the parent's way: fewer rounds will do */
@@ -135,7 +140,9 @@ rondo_status rondo_init_new_round(struct rondo_init *init, size_t bytes, int n);
 void rondo_init_set_head(const struct rondo_init *init);
 /** Start to send init->mine, with this rank's status, to all ranks. */
 rondo_status rondo_init_allgather(struct rondo_init *init);
-/** Test the allgather. If a head reports an error, the round also waits for the sentences of all ranks. */
+/** Start to agree on a status, without records. */
+rondo_status rondo_init_agree(struct rondo_init *init);
+/** Test the round. If a head reports an error, the round also waits for the sentences of all ranks. */
 rondo_status rondo_init_test_round(struct rondo_init *init);
 /** After rondo_init_test_round: @return the error that all ranks report alike; its sentence becomes this
  * thread's. */

@@ -1,4 +1,5 @@
-/* One round of creation: an allgather of records, each of which begins with the sender's status. */
+/* One round of creation: an allgather of records, each of which begins with the sender's status, or an
+ * agreement on a status alone. */
 #include <stdio.h>
 
 #include "base/mem.h"
@@ -38,6 +39,13 @@ static void set_text(const struct rondo_init *init, rondo_round_text text)
     }
 }
 
+static struct rondo_round_verdict verdict_of(const struct rondo_init *init)
+{
+    return (struct rondo_round_verdict){ .head = { RONDO_PEER_MAGIC, init->local },
+                                         .rank = init->bootstrap->rank,
+                                         .has_text = init->local != RONDO_SUCCESS && !init->heard };
+}
+
 rondo_status rondo_init_allgather(struct rondo_init *init)
 {
     rondo_init_set_head(init);
@@ -45,11 +53,29 @@ rondo_status rondo_init_allgather(struct rondo_init *init)
     return init->bootstrap->ops->allgather_start(init->bootstrap, init->mine, init->all, init->bytes);
 }
 
+rondo_status rondo_init_agree(struct rondo_init *init)
+{
+    struct rondo_bootstrap *b = init->bootstrap;
+    if (b->ops->reduce_start == NULL || init->near) { /* near, all records are one hop away */
+        RONDO_TRY(rondo_init_new_round(init, sizeof(struct rondo_round_head), b->nranks));
+        return rondo_init_allgather(init);
+    }
+    init->heads = RONDO_ROUND_VERDICT;
+    init->verdict[0] = verdict_of(init);
+    return b->ops->reduce_start(b, init->verdict, sizeof(init->verdict[0]), rondo_round_merge_verdicts);
+}
+
 static rondo_status start_texts(struct rondo_init *init)
 {
     struct rondo_bootstrap *b = init->bootstrap;
     init->heads = RONDO_ROUND_TEXTS;
     init->ended_ns = 0;
+    if (b->ops->reduce_start != NULL) {
+        RONDO_TRY(RONDO_NEW_ARRAY(init->reason, RONDO_ROUNDS_REDUCED, "the ranks' error messages"));
+        init->reason->verdict = verdict_of(init);
+        set_text(init, init->reason->text);
+        return b->ops->reduce_start(b, init->reason, sizeof(*init->reason), rondo_round_merge_reasons);
+    }
     set_text(init, init->text);
     RONDO_TRY(RONDO_NEW_ARRAY(init->texts, b->nranks, "the ranks' error messages"));
     return b->ops->allgather_start(b, init->text, init->texts, sizeof(init->text));
@@ -73,11 +99,19 @@ static rondo_status test_or_hear(struct rondo_init *init)
     return rondo_now_ns() - init->ended_ns < GRACE_NS ? status : rondo_init_in_progress(init->ctx);
 }
 
+static int has_failed(const struct rondo_init *init)
+{
+    switch (init->heads) {
+    case RONDO_ROUND_HEADS: return rondo_round_failed(init->all, init->bytes, init->bootstrap->nranks);
+    case RONDO_ROUND_VERDICT: return rondo_round_verdict_failed(&init->verdict[0]);
+    default: return 0;
+    }
+}
+
 rondo_status rondo_init_test_round(struct rondo_init *init)
 {
     RONDO_TRY(test_or_hear(init));
-    if (init->heads != RONDO_ROUND_HEADS ||
-        !rondo_round_failed(init->all, init->bytes, init->bootstrap->nranks)) {
+    if (!has_failed(init)) {
         return RONDO_SUCCESS;
     }
     RONDO_TRY(start_texts(init));
@@ -86,8 +120,11 @@ rondo_status rondo_init_test_round(struct rondo_init *init)
 
 rondo_status rondo_init_check_round(struct rondo_init *init)
 {
-    int has_heads = init->heads != RONDO_ROUND_NO_HEADS;
+    int has_heads = init->heads == RONDO_ROUND_HEADS || init->heads == RONDO_ROUND_TEXTS;
     init->heads = RONDO_ROUND_NO_HEADS;
+    if (init->reason != NULL) {
+        return rondo_round_reason_check(init->reason);
+    }
     return has_heads ? rondo_round_check(init->all, init->bytes, init->bootstrap->nranks, init->texts)
                      : RONDO_SUCCESS;
 }

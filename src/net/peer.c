@@ -388,6 +388,18 @@ int rondo_round_failed(const void *records, size_t stride, int nranks)
     return find_foreign(records, stride, nranks) < 0 && find_failed(records, stride, nranks, NULL) >= 0;
 }
 
+/* Records come from peers: an unknown status, or "in progress", must not end up as this rank's. */
+static rondo_status fail_as(int32_t sent, int rank, const char *sentence)
+{
+    int known = sent > 0 && sent < RONDO_NUM_STATUSES && sent != RONDO_IN_PROGRESS;
+    rondo_status status = known ? (rondo_status)sent : RONDO_INTERNAL_ERROR;
+    rondo_round_text text;
+    snprintf(text, sizeof text, "%.*s", (int)sizeof text - 1,
+             sentence && sentence[0] ? sentence : rondo_status_string(status));
+    return names_rank(text) ? rondo_fail_quiet(status, "%s", text)
+                            : rondo_fail_quiet(status, "rank %d: %s", rank, text);
+}
+
 rondo_status rondo_round_check(const void *records, size_t stride, int nranks, const rondo_round_text *texts)
 {
     int rank = find_foreign(records, stride, nranks);
@@ -397,18 +409,47 @@ rondo_status rondo_round_check(const void *records, size_t stride, int nranks, c
             "rank %d did not send a record of Rondo's; do all ranks run the same program and library?", rank);
     }
     rank = find_failed(records, stride, nranks, texts);
-    if (rank < 0) {
-        return RONDO_SUCCESS;
+    return rank < 0 ? RONDO_SUCCESS
+                    : fail_as(head_at(records, stride, rank).status, rank, texts ? texts[rank] : NULL);
+}
+
+int rondo_round_verdict_failed(const struct rondo_round_verdict *v)
+{
+    return v->head.magic != RONDO_PEER_MAGIC || v->head.status != RONDO_SUCCESS;
+}
+
+/* Does a say more than b? */
+static int says_more(const struct rondo_round_verdict *a, const struct rondo_round_verdict *b)
+{
+    if (rondo_round_verdict_failed(a) != rondo_round_verdict_failed(b)) {
+        return rondo_round_verdict_failed(a);
     }
-    /* Records come from peers: an unknown status, or "in progress", must not end up as this rank's. */
-    int32_t sent = head_at(records, stride, rank).status;
-    int known = sent > 0 && sent < RONDO_NUM_STATUSES && sent != RONDO_IN_PROGRESS;
-    rondo_status status = known ? (rondo_status)sent : RONDO_INTERNAL_ERROR;
-    rondo_round_text text;
-    snprintf(text, sizeof text, "%.*s", (int)sizeof text - 1,
-             texts && texts[rank][0] ? texts[rank] : rondo_status_string(status));
-    return names_rank(text) ? rondo_fail_quiet(status, "%s", text)
-                            : rondo_fail_quiet(status, "rank %d: %s", rank, text);
+    if (!a->has_text != !b->has_text) {
+        return a->has_text != 0;
+    }
+    return a->rank < b->rank;
+}
+
+void rondo_round_merge_verdicts(void *into, const void *from)
+{
+    if (says_more(from, into)) {
+        memcpy(into, from, sizeof(struct rondo_round_verdict));
+    }
+}
+
+void rondo_round_merge_reasons(void *into, const void *from)
+{
+    if (says_more(from, into)) {
+        memcpy(into, from, sizeof(struct rondo_round_reason));
+    }
+}
+
+rondo_status rondo_round_reason_check(const struct rondo_round_reason *reason)
+{
+    const struct rondo_round_verdict *v = &reason->verdict;
+    int32_t sent = v->head.magic == RONDO_PEER_MAGIC ? v->head.status : RONDO_INTERNAL_ERROR;
+    return rondo_round_verdict_failed(v) ? fail_as(sent, v->rank, v->has_text ? reason->text : NULL)
+                                         : RONDO_SUCCESS;
 }
 
 /* ---- parameters by name ---- */

@@ -134,6 +134,26 @@ int rondo_round_failed(const void *records, size_t stride, int nranks);
  */
 rondo_status rondo_round_check(const void *records, size_t stride, int nranks, const rondo_round_text *texts);
 
+/*
+ * The same by a reduction: not all heads, but one reason that all ranks agree on. First verdicts are reduced;
+ * only if one is an error, reasons follow.
+ */
+struct rondo_round_verdict {
+    struct rondo_round_head head;
+    int32_t rank;
+    uint32_t has_text; /* 0: the rank only reports an error of another one */
+};
+struct rondo_round_reason {
+    struct rondo_round_verdict verdict;
+    rondo_round_text text;
+};
+int rondo_round_verdict_failed(const struct rondo_round_verdict *verdict);
+/** Keep what rondo_round_check would find of two verdicts, or reasons. */
+void rondo_round_merge_verdicts(void *into, const void *from);
+void rondo_round_merge_reasons(void *into, const void *from);
+/** @return the status of the reason; its sentence becomes this thread's. */
+rondo_status rondo_round_reason_check(const struct rondo_round_reason *reason);
+
 /** Write the parameters that ranks must agree on, as lines NAME=value; cut and terminated at @a size.
  * @return the length of the whole text. */
 size_t rondo_params_pack(char *text, size_t size);

@@ -20,6 +20,11 @@ struct rondo_bootstrap_ops {
     rondo_status (*open_start)(struct rondo_bootstrap *b);
     /* all[i * bytes ..] = rank i's mine. The bootstrap owns both until the round is done. */
     rondo_status (*allgather_start)(struct rondo_bootstrap *b, const void *mine, void *all, size_t bytes);
+    /* Merge the records of all ranks into one, which all get in *record. merge(into, from) may come in any
+     * order, so it must not matter. The bootstrap owns record until the round is done; it has room for
+     * RONDO_ROUNDS_REDUCED of `bytes` each. NULL: use an allgather. */
+    rondo_status (*reduce_start)(struct rondo_bootstrap *b, void *record, size_t bytes,
+                                 void (*merge)(void *into, const void *from));
     /* Exchange records with n peers: send[i] goes to peer[i] and recv[i] comes from it. Every peer names this
      * rank too; peers are distinct, and none is this rank. All ranks call it, also those without peers. */
     rondo_status (*exchange_start)(struct rondo_bootstrap *b, int n, const int *peer, const void *send,

@@ -36,6 +36,7 @@ struct control_bootstrap {
     int next_look;
     const uint8_t *from; /* the round's memory: what is sent, and where records go */
     uint8_t *to;
+    void (*merge)(void *into, const void *from); /* of a reduction */
 };
 
 static struct control_bootstrap *self_of(struct rondo_bootstrap *b) { return (struct control_bootstrap *)b; }
@@ -148,6 +149,12 @@ static rondo_status lost(void *arg, int member)
                       RONDO_HOST_LEN - 1, parent->peers[rank].host, what[state]);
 }
 
+static void merge(void *arg, uint64_t where)
+{
+    struct control_bootstrap *self = arg;
+    self->merge(self->to, self->to + where);
+}
+
 static const struct rondo_rounds_ops rounds_ops = {
     .send = send_part,
     .receive = receive_part,
@@ -156,6 +163,7 @@ static const struct rondo_rounds_ops rounds_ops = {
     .state = state_of,
     .ask = ask,
     .lost = lost,
+    .merge = merge,
 };
 
 /* ---- the rounds ---- */
@@ -176,6 +184,17 @@ static rondo_status control_allgather_start(struct rondo_bootstrap *b, const voi
     self->from = self->to = all;
     rondo_node_round_start(&self->node, mine, bytes);
     rondo_rounds_allgather(&self->rounds, bytes, rondo_now_ns());
+    return RONDO_SUCCESS;
+}
+
+static rondo_status control_reduce_start(struct rondo_bootstrap *b, void *record, size_t bytes,
+                                         void (*merge_records)(void *into, const void *from))
+{
+    struct control_bootstrap *self = self_of(b);
+    self->from = self->to = record;
+    self->merge = merge_records;
+    self->node.bytes = 0;
+    rondo_rounds_reduce(&self->rounds, bytes, rondo_now_ns());
     return RONDO_SUCCESS;
 }
 
@@ -279,6 +298,7 @@ static const struct rondo_bootstrap_ops control_ops = {
     .name = "control",
     .open_start = control_open_start,
     .allgather_start = control_allgather_start,
+    .reduce_start = control_reduce_start,
     .exchange_start = control_exchange_start,
     .test = control_test,
     .missing = control_missing,

@@ -119,6 +119,7 @@ static void round_start(struct rondo_rounds *r, int phase, size_t record, int64_
 {
     r->round++;
     r->phase = phase;
+    r->reduces = 0;
     r->record = record;
     r->nin = r->nout = 0;
     r->asks_ns = now + RONDO_ROUNDS_ASK_AFTER;
@@ -137,18 +138,33 @@ void rondo_rounds_allgather(struct rondo_rounds *r, size_t record, int64_t now)
     }
 }
 
-/* This rank has its subtree's records: they go up, and the table comes down. */
+void rondo_rounds_reduce(struct rondo_rounds *r, size_t record, int64_t now)
+{
+    round_start(r, RONDO_ROUNDS_GATHER, record, now);
+    r->reduces = 1;
+    for (int i = 0; i < r->place.nchildren; i++) {
+        add_flow(r->in, &r->nin, r->place.child[i], place_of(r, i + 1), record);
+    }
+}
+
+/* This rank has its subtree's records: they go up, and the table comes down. A parent sends what comes down
+ * when it has all that went up, so that in a reduction both may have the same place. */
 static void spread_start(struct rondo_rounds *r)
 {
-    int rank = r->place.rank, parent = r->place.parent;
+    int first = r->reduces ? 0 : r->place.rank, end = r->reduces ? 1 : r->place.end;
+    int parent = r->place.parent;
+    uint64_t bytes = place_of(r, r->reduces ? 1 : r->n);
+    for (int i = 0; i < r->place.nchildren && r->reduces; i++) {
+        r->ops->merge(r->arg, place_of(r, i + 1));
+    }
     r->phase = RONDO_ROUNDS_SPREAD;
     r->nin = r->nout = 0;
     if (parent >= 0) {
-        add_flow(r->in, &r->nin, parent, 0, place_of(r, r->n));
-        add_flow(r->out, &r->nout, parent, place_of(r, rank), place_of(r, r->place.end) - place_of(r, rank));
+        add_flow(r->in, &r->nin, parent, 0, bytes);
+        add_flow(r->out, &r->nout, parent, place_of(r, first), place_of(r, end) - place_of(r, first));
     }
     for (int i = 0; i < r->place.nchildren; i++) {
-        add_flow(r->out, &r->nout, r->place.child[i], 0, place_of(r, r->n));
+        add_flow(r->out, &r->nout, r->place.child[i], 0, bytes);
         r->out[r->nout - 1].follows = parent >= 0;
     }
 }

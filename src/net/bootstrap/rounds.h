@@ -6,7 +6,9 @@
  * An allgather runs over a tree (subtree.h). A rank waits for the pieces of its children and sends its
  * subtree's piece to its parent; rank 0 has the table then, and it comes down, each rank passing its parts
  * on as they arrive. A rank has at most RONDO_SUBTREE_ARITY + 1 neighbours, so it sends and receives O(1)
- * pieces in a round, whose bytes are the table's, in O(log n) steps. An exchange is between the peers alone.
+ * pieces in a round, whose bytes are the table's, in O(log n) steps. A reduction runs over the same tree: a
+ * rank merges its children's records into its own before that goes up, and what rank 0 has comes down; so its
+ * pieces are of one record. An exchange is between the peers alone.
  *
  * Failures. A rank that ends a round tells its neighbours why, and they pass it on: all return RONDO_TIMEOUT
  * if its limit has passed, else RONDO_REMOTE_ERROR. A neighbour that has died
@@ -101,6 +103,8 @@ struct rondo_rounds_ops {
     void (*ask)(void *arg, int rank);
     /* A rank has ended, so the round cannot. @return RONDO_REMOTE_ERROR, with its sentence. */
     rondo_status (*lost)(void *arg, int rank);
+    /* In a reduction: merge the record at this place of the table into the one at 0. NULL: there are none. */
+    void (*merge)(void *arg, uint64_t where);
 };
 
 struct rondo_rounds_flow {
@@ -120,7 +124,8 @@ struct rondo_rounds {
         RONDO_ROUNDS_GATHER,
         RONDO_ROUNDS_SPREAD,
         RONDO_ROUNDS_EXCHANGE
-    } phase;             /* an allgather gathers, then spreads */
+    } phase; /* an allgather or a reduction gathers, then spreads */
+    int reduces;
     size_t record, part; /* part: most bytes of a part; the simulator makes it larger */
     struct rondo_rounds_flow *in, *out;
     int nin, nout, capacity;
@@ -138,6 +143,10 @@ rondo_status rondo_rounds_init(struct rondo_rounds *r, int rank, int n, const st
 void rondo_rounds_release(struct rondo_rounds *r);
 /** Start an allgather; this rank's record is in the table already. */
 void rondo_rounds_allgather(struct rondo_rounds *r, size_t record, int64_t now);
+/** Start a reduction: this rank's record is the first of its table, which has room for
+ * RONDO_ROUNDS_REDUCED of them. In the end all ranks have the same one there. */
+enum { RONDO_ROUNDS_REDUCED = RONDO_SUBTREE_ARITY + 1 };
+void rondo_rounds_reduce(struct rondo_rounds *r, size_t record, int64_t now);
 /** Start an exchange of records with n peers, distinct and not this rank. */
 rondo_status rondo_rounds_exchange(struct rondo_rounds *r, int n, const int *peer, size_t record,
                                    int64_t now);
