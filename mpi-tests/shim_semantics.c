@@ -355,6 +355,35 @@ static void requests_that_end_at_once_behave_as_mpis(void)
     }
 }
 
+/* Ranks give different counts: an error on all, and for other communicators, whose calls use what the failed
+ * ones have left, nothing. */
+static void a_failed_call_harms_its_communicator_alone(void)
+{
+    MPI_Comm bad[2], good;
+    MPI_Comm_dup(MPI_COMM_WORLD, &good);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+    warm(good);
+    for (int i = 0; i < 2; i++) {
+        int two[2] = { 1, 1 }, sums[2], one = 1, sum = 0, code;
+        MPI_Request request;
+        MPI_Comm_dup(MPI_COMM_WORLD, &bad[i]);
+        MPI_Comm_set_errhandler(bad[i], MPI_ERRORS_RETURN);
+        warm(bad[i]);
+        code = MPI_Iallreduce(two, sums, rank == 0 ? 1 : 2, MPI_INT, MPI_SUM, bad[i], &request);
+        code = code == MPI_SUCCESS ? MPI_Wait(&request, MPI_STATUS_IGNORE) : code;
+        check(code != MPI_SUCCESS, "an error of the call with different counts");
+        code = MPI_Iallreduce(&one, &sum, 1, MPI_INT, MPI_SUM, good, &request);
+        code = code == MPI_SUCCESS ? MPI_Wait(&request, MPI_STATUS_IGNORE) : code;
+        check(code == MPI_SUCCESS && sum == nranks, "a call on another communicator after it");
+    }
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_ARE_FATAL);
+    MPI_Comm_free(&bad[0]);
+    MPI_Comm_free(&bad[1]);
+    MPI_Comm_free(&good);
+}
+
 static void communicators_go_in_any_order(void)
 {
     enum { N = 12 };
@@ -770,6 +799,7 @@ int main(int argc, char **argv)
         CASE(a_blocked_receive_moves_a_collective, NULL),
         CASE(requests_behave_as_mpis, NULL),
         CASE(requests_that_end_at_once_behave_as_mpis, NULL),
+        ONLY(a_failed_call_harms_its_communicator_alone, NULL),
         CASE(communicators_go_in_any_order, "mpich#6075: some live in MPI_Finalize, which crashed"),
         CASE(freed_communicators_leave_nothing, "ucc#925, ompi#13767: leaks and crashes"),
         ONLY(a_communicator_is_freed_with_a_call_under_way, "ompi#13767"),

@@ -142,17 +142,16 @@ static rondo_status persistent_new(struct persistent **made)
     RONDO_TRY(self_make());
     if (p != NULL) {
         process.idle = p->next;
+    } else if ((p = calloc(1, sizeof *p)) == NULL) {
+        return rondo_fail(RONDO_SYSTEM_ERROR, "no memory for a persistent request on %s", rondo_log_host());
     } else {
-        p = calloc(1, sizeof *p);
-        rondo_status status = p == NULL
-                                  ? rondo_fail(RONDO_SYSTEM_ERROR, "no memory for a persistent request on %s",
-                                               rondo_log_host())
-                                  : rondo_stream_create(&p->request.stream);
-        if (status != RONDO_SUCCESS) {
-            free(p);
-            return status;
-        }
         p->tag = process.ntags++;
+    }
+    rondo_status status = shim_request_renew(&p->request);
+    if (status != RONDO_SUCCESS) {
+        p->next = process.idle;
+        process.idle = p;
+        return status;
     }
     *made = p;
     return RONDO_SUCCESS;

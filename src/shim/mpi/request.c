@@ -141,25 +141,36 @@ int shim_move(void)
 
 /* ---- start ---- */
 
+rondo_status shim_request_renew(struct shim_request *request)
+{
+    if (request->stream != NULL && request->code == MPI_SUCCESS) {
+        return RONDO_SUCCESS;
+    }
+    if (request->stream != NULL) {
+        (void)rondo_stream_destroy(request->stream); /* its error was reported by the call that failed */
+        request->stream = NULL;
+    }
+    request->code = MPI_SUCCESS;
+    return rondo_stream_create(&request->stream);
+}
+
 static rondo_status request_new(struct shim_request **made)
 {
     struct shim_request *request;
-    rondo_status status = RONDO_SUCCESS;
+    rondo_status status;
     pthread_mutex_lock(&process.lock);
     request = process.idle;
     if (request != NULL) {
         process.idle = request->next;
     }
     pthread_mutex_unlock(&process.lock);
-    if (request == NULL) {
-        request = calloc(1, sizeof *request);
-        status = request == NULL
-                     ? rondo_fail(RONDO_SYSTEM_ERROR, "no memory for a request on %s", rondo_log_host())
-                     : rondo_stream_create(&request->stream);
-        if (status != RONDO_SUCCESS) {
-            free(request);
-            return status;
-        }
+    if (request == NULL && (request = calloc(1, sizeof *request)) == NULL) {
+        return rondo_fail(RONDO_SYSTEM_ERROR, "no memory for a request on %s", rondo_log_host());
+    }
+    status = shim_request_renew(request);
+    if (status != RONDO_SUCCESS) {
+        free(request);
+        return status;
     }
     *made = request;
     return RONDO_SUCCESS;
@@ -193,6 +204,7 @@ rondo_status shim_request_issue(struct shim_request *request)
         shim_thread.inside = 0;
     }
     if (status != RONDO_SUCCESS) {
+        request->code = MPI_ERR_OTHER;
         shim_finish(call, status);
         free(call->sizes);
         return status;
@@ -241,7 +253,7 @@ static int request_show(struct shim_request *request, rondo_status issued, MPI_R
 
 int shim_request_start(struct shim_call *call, MPI_Request *handle)
 {
-    struct shim_request *request;
+    struct shim_request *request = NULL;
     rondo_status status = call->c->failed ? RONDO_INVALID_USAGE : request_new(&request);
     if (status != RONDO_SUCCESS) {
         return shim_error(call, status);

@@ -317,6 +317,8 @@ struct shim_request {
     void (*ended)(struct shim_request *); /* the call has ended: complete the handle */
     struct shim_request *next;
 };
+/** Give it a stream for its next call: a stream keeps its first error. */
+rondo_status shim_request_renew(struct shim_request *request);
 /** Start request->call, for which it prepares and cleans up. @return RONDO_IN_PROGRESS: it is under way;
  * RONDO_SUCCESS: it has ended, with request->code; else it did not start */
 rondo_status shim_request_issue(struct shim_request *request);
