@@ -124,8 +124,8 @@ int shim_move(void)
         }
         return 0;
     }
-    if (pthread_mutex_trylock(&process.lock) != 0) {
-        return 0;
+    if (rondo_is_inside_call() || pthread_mutex_trylock(&process.lock) != 0) {
+        return 0; /* the program's own call of Rondo, or a signal handler in one */
     }
     shim_thread.inside = 1;
     ended = take_ended();
@@ -240,7 +240,10 @@ static int request_show(struct shim_request *request, rondo_status issued, MPI_R
     }
     code = PMPI_Grequest_start(query, release, cancel, request, &request->handle);
     if (code != MPI_SUCCESS) {
-        return code; /* a call under way keeps the memory */
+        if (issued == RONDO_SUCCESS) {
+            release(request);
+        } /* a call under way keeps the memory */
+        return code;
     }
     *handle = request->handle;
     if (issued == RONDO_SUCCESS) {

@@ -130,12 +130,13 @@ struct shim_comm {
     int ncalls;              /* that could have been taken over, until Rondo's communicator exists */
     int failed;              /* Rondo's communicator has ended with an error */
     int one_host;
-    int moves_requests;        /* the waits of all its ranks move non-blocking calls */
-    struct shim_cells *cells;  /* set: Rondo's communicator exists */
-    struct shim_cells *steady; /* the same, while no cell is on trial; else NULL */
-    struct shim_cell *tried;   /* the cell on trial; NULL: none */
-    int has_mark;              /* own_ns and spent_ns are those of the tried cell's last call, and since */
-    int64_t own_ns, spent_ns;
+    int moves_requests;         /* the waits of all its ranks move non-blocking calls */
+    struct shim_cells *cells;   /* set: Rondo's communicator exists */
+    struct shim_cells *steady;  /* the same, while no cell is on trial; else NULL */
+    struct shim_cell *tried;    /* the cell on trial; NULL: none */
+    int has_mark;               /* the tried cell was called, so that these are known: */
+    int64_t own_ns;             /* the time of its last call */
+    int64_t spent_ns;           /* of that call and all since */
     unsigned nothers, patience; /* other calls since then, and how many of them end the trial */
     rondo_comm *rondo;
     struct shim_comm *children[SHIM_MAX_CHILDREN]; /* Rondo's communicators of persistent calls (persist.c) */

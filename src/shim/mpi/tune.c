@@ -55,6 +55,12 @@ static enum shim_verdict model(const struct shim_call *call)
 
 /* ---- measuring ---- */
 
+/* What a trial has found on one side, in ns; sums over the ranks. */
+struct shim_times {
+    int64_t own, rest, variance; /* of the rest, in square ns */
+};
+#define MOST_VARIANCE (INT64_C(1) << 44) /* of a rank: (4 ms)^2 */
+
 static int by_value(const void *a, const void *b)
 {
     int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
@@ -62,43 +68,59 @@ static int by_value(const void *a, const void *b)
 }
 
 /* The mean without the slowest fifth, which another process may have caused. A median would hide what a third
- * of the calls have to wait. */
-static int64_t typical(const int64_t *values, int n)
+ * of the calls have to wait. *variance: of this mean. */
+static int64_t typical(const int64_t *values, int n, int64_t *variance)
 {
-    int64_t sorted[SHIM_SAMPLES], sum = 0;
+    int64_t sorted[SHIM_SAMPLES];
     int kept = n - (n + 4) / 5;
+    double sum = 0, squares = 0;
     memcpy(sorted, values, (size_t)n * sizeof *sorted);
     qsort(sorted, (size_t)n, sizeof *sorted, by_value);
     for (int i = 0; i < kept; i++) {
-        sum += sorted[i];
+        sum += (double)sorted[i];
     }
-    return sum / kept;
+    for (int i = 0; i < kept; i++) {
+        double off = (double)sorted[i] - sum / kept;
+        squares += off * off;
+    }
+    squares /= (double)kept * (kept > 1 ? kept - 1 : 1);
+    *variance = squares < (double)MOST_VARIANCE ? (int64_t)squares : MOST_VARIANCE;
+    return (int64_t)(sum / kept);
 }
 
-/* Rondo must gain 5%, as less could be noise. The other calls may lose an eighth of that, or 3%. */
-static enum shim_verdict judge(const int64_t own[2], const int64_t rest[2])
+/* Rondo must gain 5%, as less could be noise. The other calls may lose an eighth of that, or 3%, or two
+ * standard errors: where ranks wait for each other's work, their times vary by more than Rondo can gain. */
+static enum shim_verdict judge(const struct shim_times *mpi, const struct shim_times *rondo, int nranks)
 {
-    int64_t gain = own[MPI_SIDE] - own[RONDO_SIDE], loss = rest[RONDO_SIDE] - rest[MPI_SIDE];
-    int is_moved = loss > gain / 8 && loss > rest[MPI_SIDE] / 32;
-    return gain >= own[MPI_SIDE] / 20 && !is_moved ? SHIM_TAKE : SHIM_LEAVE;
+    int64_t gain = mpi->own - rondo->own, loss = rondo->rest - mpi->rest;
+    /* Ranks wait for the same things: their times vary together. */
+    double variance = (double)nranks * ((double)mpi->variance + (double)rondo->variance);
+    int is_moved = loss > gain / 8 && loss > mpi->rest / 32 && (double)loss * (double)loss > 4 * variance;
+    return gain >= mpi->own / 20 && !is_moved ? SHIM_TAKE : SHIM_LEAVE;
 }
 
 /* After the last turn, all ranks are here. If Rondo fails, so does the call that it takes then. */
 static void agree(struct shim_call *call)
 {
     struct shim_trial *trial = call->cell->trial;
-    int64_t mine[2][2] = { { 0 } }, all[2][2];
+    struct shim_times mine[2] = { { 0 } }, all[2];
     int n = COUNTED * turns_of(call);
     for (int side = 0; side < 2 && trial != NULL; side++) {
-        mine[0][side] = typical(trial->own[side], n);
-        mine[1][side] = typical(trial->rest[side], n);
+        int64_t unused;
+        mine[side].own = typical(trial->own[side], n, &unused);
+        mine[side].rest = typical(trial->rest[side], n, &mine[side].variance);
     }
     shim_thread.inside = 1;
-    rondo_status status = rondo_all_reduce(mine, all, 4, RONDO_INT64, RONDO_SUM, call->c->rondo, NULL);
+    rondo_status status = rondo_all_reduce(mine, all, (sizeof mine) / (sizeof(int64_t)), RONDO_INT64,
+                                           RONDO_SUM, call->c->rondo, NULL);
     shim_thread.inside = 0;
-    call->cell->verdict = (uint8_t)(status == RONDO_SUCCESS ? judge(all[0], all[1]) : SHIM_TAKE);
-    if (trial != NULL && status == RONDO_SUCCESS) {
-        memcpy(trial->agreed, all[0], sizeof all[0]);
+    if (status != RONDO_SUCCESS) {
+        call->cell->verdict = SHIM_TAKE;
+        return;
+    }
+    call->cell->verdict = (uint8_t)judge(&all[MPI_SIDE], &all[RONDO_SIDE], call->c->n);
+    for (int side = 0; side < 2 && trial != NULL; side++) {
+        trial->agreed[side] = all[side].own;
     }
 }
 
@@ -124,7 +146,7 @@ static void trial_end(struct shim_comm *c)
 }
 
 /* The tried cell has not been called for long: others may be tried. A turn that was not finished is repeated
- * later. */
+ * later. A call that is as rare as can be is not worth what a trial costs the others: it stays with MPI. */
 static void trial_lapse(struct shim_comm *c)
 {
     struct shim_cell *cell = c->tried;
@@ -132,6 +154,9 @@ static void trial_lapse(struct shim_comm *c)
     cell->round -= cell->round > 0 ? (cell->round - 1) % TURN + 1 : 0;
     trial_end(c);
     c->patience = patience < MOST_PATIENCE ? 2 * patience : patience;
+    if (patience >= MOST_PATIENCE) {
+        cell->verdict = SHIM_LEAVE;
+    }
 }
 
 /* Is the cell on trial from now on? Calls alone decide, which the ranks have in common. */
