@@ -226,7 +226,7 @@ static int is_first(struct known *known, size_t size, const struct tensor *t, si
 static void expect(struct expected *e, const char *hosts)
 {
     size_t size = 2 * (size_t)o.count, eager = 8 << 10 /* RONDO_TENSOR_EAGER */,
-           small = 1 << 10; /* RONDO_TENSOR_FRAMED_LEAST */
+           small = 1 << 10; /* RONDO_TENSOR_ALWAYS_FRAMED */
     struct known *known = calloc(size, sizeof(*known));
     for (size_t i = 0; i < size; i++) {
         known[i].puller = -1;

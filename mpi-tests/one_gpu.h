@@ -1,7 +1,7 @@
 /*
  * Included before all else in programs that give each rank a GPU of its own, so that their ranks share the
- * GPUs that there are: the runtime seems to have many devices, and device d is GPU d modulo their number. Such
- * programs give collectives to streams that do not wait for the default stream.
+ * GPUs that there are: the runtime seems to have many devices, and device d is GPU d modulo their number.
+ * Such programs give collectives to streams that do not wait for the default stream.
  * scripts/nccl-programs compiles nccl-tests with it for scripts/gpu-check.
  */
 #ifndef RONDO_TESTS_ONE_GPU_H
@@ -51,8 +51,8 @@ static inline cudaError_t one_gpu_attribute(int *value, cudaDeviceAttr attribute
     return error == cudaSuccess ? cudaDeviceGetAttribute(value, attribute, gpu) : error;
 }
 
-/* What the caller gave to the default stream is done. Waiting for all of the GPU would also wait for the kernel
- * of another rank of this process, which may wait for this rank's next call. */
+/* What the caller gave to the default stream is done. Waiting for all of the GPU would also wait for the
+ * kernel of another rank of this process, which may wait for this rank's next call. */
 static inline cudaError_t one_gpu_synchronize(void) { return cudaStreamSynchronize(cudaStreamLegacy); }
 
 #undef cudaGetDeviceProperties /* older runtimes have it as a macro */

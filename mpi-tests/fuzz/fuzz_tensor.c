@@ -1,5 +1,5 @@
-/* Fuzz the message buffers and the frames of the tensor protocol as other ranks send them. Each message that is taken
- * survives being written and read again, byte for byte, and its meta-data is consistent. */
+/* Fuzz the message buffers and the frames of the tensor protocol as other ranks send them. Each message that
+ * is taken survives being written and read again, byte for byte, and its meta-data is consistent. */
 #include <stdlib.h>
 #include <string.h>
 #include "tensor/frame.h"
@@ -33,8 +33,10 @@ static size_t take_message(const uint8_t *data, size_t bytes)
 /* What is read of a frame lies in it, and makes a frame that is read in the same way. */
 static void take_frame(const uint8_t *data, size_t bytes)
 {
-    struct rondo_tensor_frame_in in;
+    struct rondo_tensor_frame_in in, again;
     struct rondo_tensor_frame out;
+    struct rondo_tensor_content content, same;
+    const uint8_t *at, *same_at;
     if (rondo_tensor_frame_open(&in, data, bytes, 1) != RONDO_SUCCESS) {
         return;
     }
@@ -43,17 +45,21 @@ static void take_frame(const uint8_t *data, size_t bytes)
     require(copy != NULL && in.at + in.left <= data + bytes);
     rondo_tensor_frame_begin(&out, copy, room, in.epoch);
     out.flags = in.flags;
-    while (in.left > 0) {
-        struct rondo_tensor_content content;
-        const uint8_t *at;
-        if (rondo_tensor_frame_next(&in, &content, &at) != RONDO_SUCCESS) {
-            break;
-        }
+    while (in.left > 0 && rondo_tensor_frame_next(&in, &content, &at) == RONDO_SUCCESS) {
         require(at >= data && at + content.bytes <= data + bytes);
         require(rondo_tensor_frame_add(&out, &content, at));
     }
     rondo_tensor_frame_end(&out, 1);
-    require(rondo_tensor_frame_open(&in, copy, out.bytes, 1) == RONDO_SUCCESS && in.flags == out.flags);
+    require(rondo_tensor_frame_open(&in, data, bytes, 1) == RONDO_SUCCESS);
+    require(rondo_tensor_frame_open(&again, copy, out.bytes, 1) == RONDO_SUCCESS && again.flags == in.flags);
+    while (again.left > 0) {
+        require(rondo_tensor_frame_next(&in, &content, &at) == RONDO_SUCCESS);
+        require(rondo_tensor_frame_next(&again, &same, &same_at) == RONDO_SUCCESS);
+        require(content.index == same.index && content.epoch == same.epoch && content.flags == same.flags &&
+                content.bytes == same.bytes && content.step == same.step &&
+                (!(content.flags & RONDO_TENSOR_CONTENT_CHECKED) || content.checksum == same.checksum) &&
+                memcmp(at, same_at, content.bytes) == 0);
+    }
     free(copy);
 }
 

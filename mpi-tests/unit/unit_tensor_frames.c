@@ -13,7 +13,7 @@
 static void a_frame_has_these_bytes(void **state)
 {
     static const uint8_t wanted[] = {
-        0, 0, 0, 63, 0, 0,  0, 5, 0,   0,   0,   2,  0, 0, 0, 8, /* bytes, number, epoch, an acknowledgement */
+        0, 0, 0, 63, 0, 0,  0, 5, 0,   0,   0,   2,  0, 0, 0, 8, /* bytes, number, epoch; it acknowledges */
         0, 0, 0, 7,  0, 17, 0, 3, 0,   0,   0,   0,  0, 0, 0, 9, 'a', 'b', 'c', /* TELL and step 9; 3 bytes */
         0, 0, 0, 8,  0, 2,  0, 0, 1,   2,   3,   4,  5, 6, 7, 8, /* of the same step; a checksum */
         0, 0, 0, 9,  0, 0,  0, 4, 'd', 'e', 'f', 'g'
@@ -240,6 +240,39 @@ static void contents_of_all_sizes_arrive_in_frames_and_beside_them(void **state)
     set_param("RONDO_TENSOR_CHECKSUM", NULL);
 }
 
+/* The immediate data of frames is the index of no request. */
+static void around(struct fake_rank *r)
+{
+    uint8_t data[100], got[100];
+    rondo_tensor_store *store;
+    FAKE_OK(r, rondo_tensor_store_create(r->comm, NULL, &store));
+    pattern(data, sizeof(data), 1);
+    rondo_tensor t = tensor_of(data, sizeof(data));
+    FAKE_OK(r, rondo_tensor_publish(store, "w", 0, &t, RONDO_TENSOR_UNTIL_RETIRED, NULL));
+    pthread_mutex_lock(&store->core->lock);
+    store->core->last_index = RONDO_TENSOR_IMM_FRAME - 2;
+    pthread_mutex_unlock(&store->core->lock);
+    for (int i = 0; r->rank == 1 && i < 3; i++) {
+        t = tensor_of(got, sizeof(got));
+        memset(got, 0, sizeof(got));
+        FAKE_OK(r, rondo_tensor_recv(store, "w", 0, 0, &t, NULL));
+        FAKE_CHECK(r, has_pattern(got, sizeof(got), 0, 1));
+    }
+    FAKE_OK(r, rondo_barrier(r->comm, NULL));
+    pthread_mutex_lock(&store->core->lock);
+    FAKE_CHECK(r, r->rank == 0 || store->core->last_index == 1, "last index %08x", store->core->last_index);
+    pthread_mutex_unlock(&store->core->lock);
+    FAKE_OK(r, rondo_tensor_store_destroy(store));
+}
+
+static void indices_go_around_before_the_word_of_frames(void **state)
+{
+    (void)state;
+    use_wire(VERBS);
+    fake_ranks(2, around, NULL);
+    end_wire(VERBS);
+}
+
 /* ---- ends of another version, hostile ends ---- */
 
 /* One end speaks version 3, which has no frames, and does not know that there are others. */
@@ -318,6 +351,7 @@ int main(void)
 #if RONDO_HAVE_VERBS
         cmocka_unit_test(small_contents_share_a_write),
         cmocka_unit_test(contents_of_all_sizes_arrive_in_frames_and_beside_them),
+        cmocka_unit_test(indices_go_around_before_the_word_of_frames),
         cmocka_unit_test(an_end_of_the_version_before_gets_no_frames),
         cmocka_unit_test(a_content_that_fits_in_no_frame_is_refused),
 #endif

@@ -30,7 +30,7 @@ struct rondo_pool_use {
     int segments, mapped; /* of this process; of others */
     int parts;            /* that this process took, or opened, and has not closed */
     int waiting;          /* closed here, and still open elsewhere */
-    size_t bytes, kept;   /* of parts taken; reserved in free parts, for the next one */
+    size_t bytes, kept;   /* of parts taken; of pages in free parts, for the next one */
 };
 void rondo_pool_look(struct rondo_pool_use *use);
 

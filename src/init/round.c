@@ -2,6 +2,7 @@
  * agreement on a status alone. */
 #include <stdio.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "init/phases.h"
 
@@ -122,8 +123,11 @@ rondo_status rondo_init_check_round(struct rondo_init *init)
 {
     int has_heads = init->heads == RONDO_ROUND_HEADS || init->heads == RONDO_ROUND_TEXTS;
     init->heads = RONDO_ROUND_NO_HEADS;
-    if (init->reason != NULL) {
-        return rondo_round_reason_check(init->reason);
+    if (init->reason != NULL) { /* there is one only after a verdict that failed */
+        RONDO_TRY(rondo_round_reason_check(init->reason));
+        return rondo_fail(RONDO_INTERNAL_ERROR,
+                          "rank %d on %s: a round of the creation failed, and no rank says why",
+                          init->ctx->job.rank, rondo_log_host());
     }
     return has_heads ? rondo_round_check(init->all, init->bytes, init->bootstrap->nranks, init->texts)
                      : RONDO_SUCCESS;

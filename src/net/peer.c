@@ -418,14 +418,20 @@ int rondo_round_verdict_failed(const struct rondo_round_verdict *v)
     return v->head.magic != RONDO_PEER_MAGIC || v->head.status != RONDO_SUCCESS;
 }
 
+/* Of a record that is not Rondo's nothing is believed but that. */
+static int has_text(const struct rondo_round_verdict *v)
+{
+    return v->head.magic == RONDO_PEER_MAGIC && v->has_text != 0;
+}
+
 /* Does a say more than b? */
 static int says_more(const struct rondo_round_verdict *a, const struct rondo_round_verdict *b)
 {
     if (rondo_round_verdict_failed(a) != rondo_round_verdict_failed(b)) {
         return rondo_round_verdict_failed(a);
     }
-    if (!a->has_text != !b->has_text) {
-        return a->has_text != 0;
+    if (has_text(a) != has_text(b)) {
+        return has_text(a);
     }
     return a->rank < b->rank;
 }
@@ -448,7 +454,7 @@ rondo_status rondo_round_reason_check(const struct rondo_round_reason *reason)
 {
     const struct rondo_round_verdict *v = &reason->verdict;
     int32_t sent = v->head.magic == RONDO_PEER_MAGIC ? v->head.status : RONDO_INTERNAL_ERROR;
-    return rondo_round_verdict_failed(v) ? fail_as(sent, v->rank, v->has_text ? reason->text : NULL)
+    return rondo_round_verdict_failed(v) ? fail_as(sent, v->rank, has_text(v) ? reason->text : NULL)
                                          : RONDO_SUCCESS;
 }
 

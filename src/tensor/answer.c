@@ -280,6 +280,9 @@ rondo_status rondo_tensor_on_request(struct rondo_tensor_conn *conn, const struc
     struct rondo_tensor_response *response = NULL, **last;
     struct rondo_tensor_key *key;
     struct rondo_tensor_pub *pub;
+    if (conn->version >= RONDO_TENSOR_FRAMES_VERSION && m->index >= RONDO_TENSOR_IMM_FRAME) {
+        return rondo_fail_quiet(RONDO_REMOTE_ERROR, "a request with the reserved index %08x", m->index);
+    }
     if (m->epoch != core->epoch) {
         return m->epoch > core->epoch ? keep_for_later(conn, m) : RONDO_SUCCESS;
     }

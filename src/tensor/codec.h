@@ -12,19 +12,21 @@
 enum {
     RONDO_TENSOR_WIRE_MAGIC = 0x52544e53,
     RONDO_TENSOR_WIRE_VERSION = 4,
-    RONDO_TENSOR_LEAST_VERSION = 3,   /* spoken with ends that know no later one */
-    RONDO_TENSOR_FRAMES_VERSION = 4,  /* small contents may share a write (wire_write.c) */
-    RONDO_TENSOR_PORTS = 2,           /* of a connection, at most: keys of a place */
-    RONDO_TENSOR_FRAMED_LEAST = 1024, /* bytes of contents that come in frames, whatever their place */
-    RONDO_TENSOR_MAX_TEXT = 400,      /* bytes of the text of an error */
-    RONDO_TENSOR_BATCH_HEAD = 16,     /* bytes before the first message of a message buffer */
-    RONDO_TENSOR_MAX_MESSAGE = 1024   /* no message is longer: a message buffer holds at least one */
+    RONDO_TENSOR_LEAST_VERSION = 3,    /* spoken with ends that know no later one */
+    RONDO_TENSOR_FRAMES_VERSION = 4,   /* small contents may share a write (wire_write.c) */
+    RONDO_TENSOR_PORTS = 2,            /* of a connection, at most: keys of a place */
+    RONDO_TENSOR_ALWAYS_FRAMED = 1024, /* contents of at most so many bytes come in frames, whatever their
+                                        * place */
+    RONDO_TENSOR_MAX_TEXT = 400,       /* bytes of the text of an error */
+    RONDO_TENSOR_BATCH_HEAD = 16,      /* bytes before the first message of a message buffer */
+    RONDO_TENSOR_MAX_MESSAGE = 1024    /* no message is longer: a message buffer holds at least one */
 };
 
-/* Immediate data of a write. All other values are the index of the request whose content is written. */
+/* Immediate data of a write. All other values are the index of the request whose content is written, or, from
+ * RONDO_TENSOR_FRAMES_VERSION on, those below RONDO_TENSOR_IMM_FRAME. */
 #define RONDO_TENSOR_IMM_MESSAGE 0xffffffffu
 #define RONDO_TENSOR_IMM_ACK 0xfffffffeu
-#define RONDO_TENSOR_IMM_FRAME 0xfffffffdu /* from RONDO_TENSOR_FRAMES_VERSION on; an index before it */
+#define RONDO_TENSOR_IMM_FRAME 0xfffffffdu
 #define RONDO_TENSOR_LAST_INDEX 0xfffffffdu
 
 /* Fields of a message besides its head, in this order; bits. */

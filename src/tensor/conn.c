@@ -531,8 +531,7 @@ static rondo_status dispatch(struct rondo_tensor_conn *conn, const struct rondo_
 static rondo_status read_messages(struct rondo_tensor_conn *conn, const uint8_t *data, size_t bytes)
 {
     size_t at = RONDO_TENSOR_BATCH_HEAD, end, used = 0;
-    RONDO_TRY(rondo_tensor_batch_decode(data, bytes, conn->version, conn->came + 1, &end));
-    conn->came++;
+    RONDO_TRY(rondo_tensor_batch_decode(data, bytes, conn->version, conn->came, &end));
     for (; at < end; at += used) {
         struct rondo_tensor_message message;
         RONDO_TRY(rondo_tensor_decode(data + at, end - at, &message, &used));
@@ -545,6 +544,7 @@ rondo_status rondo_tensor_message_came(struct rondo_tensor_conn *conn, const uin
 {
     char text[RONDO_ERROR_TEXT], who[96];
     int early = bytes > conn->core->message_bytes / 2; /* others wait: they can be written meanwhile */
+    conn->came++;
     if (early) {
         conn->owes_acks++;
         rondo_status acked = write_acks(conn);

@@ -17,6 +17,7 @@ struct head {
 };
 _Static_assert(sizeof(struct head) == RONDO_TENSOR_FRAME_CONTENT, "what a content begins with");
 
+_Static_assert(RONDO_TENSOR_CONTENT_ACK == 8, "NEW_STEP comes after all flags of contents");
 enum {
     NEW_STEP = 16, /* not that of the content before it; of the first one: not 0 */
     FLAGS = RONDO_TENSOR_CONTENT_TELL | RONDO_TENSOR_CONTENT_CHECKED | RONDO_TENSOR_CONTENT_SOON | NEW_STEP
@@ -121,7 +122,7 @@ rondo_status rondo_tensor_frame_next(struct rondo_tensor_frame_in *frame,
                                               .step = frame->step,
                                               .checksum = be64toh(checksum) };
     if (!whole || content->bytes > frame->left || (flags & ~(unsigned)FLAGS) != 0 ||
-        content->index > RONDO_TENSOR_LAST_INDEX) {
+        content->index >= RONDO_TENSOR_IMM_FRAME) {
         return rondo_fail_quiet(RONDO_REMOTE_ERROR,
                                 "a frame with content %08x of %llu bytes and flags %u, "
                                 "of which %zu bytes are left",

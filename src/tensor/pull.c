@@ -272,7 +272,7 @@ static int comes_framed(const struct rondo_tensor_pull *pull)
     size_t bytes = pull->meta.bytes;
     struct rondo_region region;
     return conn->framed_most > 0 && bytes <= conn->framed_most && pull->gpu == RONDO_TENSOR_NO_GPU &&
-           (bytes <= RONDO_TENSOR_FRAMED_LEAST || !rondo_region_find(pull->place, bytes, &region));
+           (bytes <= RONDO_TENSOR_ALWAYS_FRAMED || !rondo_region_find(pull->place, bytes, &region));
 }
 
 /* Let the publisher write to the place, and name it in the message. */

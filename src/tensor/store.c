@@ -29,7 +29,7 @@ enum {
     DRIVEN_NS = 1000000,      /* over net devices, it looks this often whether drivers still are there */
     YIELDING_WAITS = 16,      /* after a wait that spun in vain, this many do not spin */
     IDLE_ROUNDS = 20,         /* rounds without progress before the thread sleeps */
-    CONTROL_EVERY = 16,       /* rounds of a driver, between two looks at the control plane, and the clock */
+    CONTROL_EVERY = 16, /* rounds of a driver that spins, between two looks at control plane and clock */
     DRIVER_SLEEP_NS = 2000000 /* a driver sleeps between its looks from then on */
 };
 
@@ -287,7 +287,7 @@ rondo_status rondo_tensor_wait_until(struct rondo_tensor_core *core, int (*done)
     for (uint32_t rounds = 0;; rounds++) {
         int moved = 0;
         core->spins = policy.spins > 0;
-        if (rounds % CONTROL_EVERY == 0) {
+        if (rounds % CONTROL_EVERY == 0 || wait.rounds >= wait.spins) {
             rondo_tensor_progress(core, &moved);
         } else {
             progress_conns(core, &moved);

@@ -29,7 +29,7 @@ enum {
     RONDO_TENSOR_CONTENT_TELL = 1,    /* the publisher wants to know that it has landed */
     RONDO_TENSOR_CONTENT_CHECKED = 2, /* checksum is valid */
     RONDO_TENSOR_CONTENT_SOON = 4,    /* with TELL: somebody waits for it, and for nothing else */
-    RONDO_TENSOR_CONTENT_ACK = 8      /* the write also acknowledges the message buffer (wire_net.c) */
+    RONDO_TENSOR_CONTENT_ACK = 8      /* the write also acknowledges the message buffer (sockets, frames) */
 };
 
 /* One use of a registration (regions.h). */

@@ -8,8 +8,8 @@
  *     an index    the content of this request, from where it lies to where the request says; a note of 32
  *                 bytes comes with it
  *
- * Frames need no flow control of their own. They go over the first port, where write n may use frame n % 16: it
- * is allowed only when write n - 16 has been read (RONDO_TENSOR_WRITES_IN).
+ * Frames need no flow control of their own. They go over the first port, where write n may use frame n % 16:
+ * it is allowed only when write n - 16 has been read (RONDO_TENSOR_WRITES_IN).
  *
  * A content of more than 4 MiB is written in pieces, each with its index, over all ports of the connection;
  * the device spreads a piece over its queue pairs. It has landed when all its bytes have.
