@@ -19,9 +19,6 @@
 
 enum letter_kind { LETTER_HELLO, LETTER_RECORD, LETTER_READY, LETTER_END };
 
-/* A message that may wait for others waits this long. */
-enum { LATER_NS = 100000 };
-
 /* version is the least one, because ends of that version take no other; newest is the one that this end
  * prefers, and 0 from such an end. */
 struct letter {
@@ -351,7 +348,7 @@ rondo_status rondo_tensor_say_later(struct rondo_tensor_conn *conn, struct rondo
         return rondo_tensor_say(conn, message); /* who knows when the next call comes */
     }
     if (conn->queue_first == conn->queue_end) {
-        conn->later_ns = rondo_now_ns() + LATER_NS;
+        conn->later_ns = rondo_now_ns() + RONDO_TENSOR_LATER_NS;
     }
     return queue_message(conn, message);
 }

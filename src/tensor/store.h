@@ -29,6 +29,8 @@ enum { RONDO_TENSOR_ALIVE = 0x74656e73 };
 /* A content that may be written to the place of a pull that was given up gets this long; then the connection
  * ends. */
 #define RONDO_TENSOR_GRACE_NS (5 * INT64_C(1000000000))
+/* A message that may wait for others waits this long. */
+#define RONDO_TENSOR_LATER_NS INT64_C(100000)
 
 /* The user's handle. */
 struct rondo_tensor_store {
