@@ -558,12 +558,20 @@ static void comm_first(struct fake_rank *r)
 
 ALL_WIRES(a_store_outlives_its_communicator_as_errors, 2, comm_first)
 
+static _Atomic int nready; /* ranks that have their store: an abort would end its creation, too */
+
 static void aborted(struct fake_rank *r)
 {
     rondo_tensor_store *store;
     rondo_tensor t = RONDO_TENSOR_INIT;
     FAKE_OK(r, rondo_tensor_store_create(r->comm, NULL, &store));
+    nready += r->rank != 0;
     if (r->rank == 0) {
+        int64_t end = rondo_now_ns() + rondo_ms_to_ns(PATIENCE_MS);
+        while (nready < r->nranks - 1 && rondo_now_ns() < end) {
+            usleep(1000);
+        }
+        nready = 0;
         FAKE_OK(r, rondo_comm_abort(r->comm));
         r->comm = NULL;
         FAKE_OK(r, rondo_tensor_store_destroy(store));
