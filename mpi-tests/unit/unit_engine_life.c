@@ -125,9 +125,17 @@ struct turns {
     size_t count;
 };
 
+/* Sanitizers make steps so slow that another thread may take some: then nothing is said of "at once". */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { SAYS_AT_ONCE = 0 };
+#else
+enum { SAYS_AT_ONCE = 1 };
+#endif
+
 static void last_of_two(struct fake_rank *r)
 {
     enum { ROUNDS = 6 };
+    int nat_once = 0;
     struct turns *turns = r->arg;
     size_t count = turns->count, own = count * (r->rank == 0 ? 3 : 7) / 8; /* late in its half */
     int32_t *x = calloc(count, sizeof(*x)), *y = calloc(count, sizeof(*y));
@@ -145,13 +153,14 @@ static void last_of_two(struct fake_rank *r)
         if (!is_last) {
             FAKE_CHECK(r, rondo_stream_query(stream) == RONDO_IN_PROGRESS);
             pthread_barrier_wait(&turns->next);
-        } else if (k > 1) { /* the first calls find out how */
-            FAKE_CHECK(r, y[own] == 2 * k + 1, "round %d", k);
+        } else if (SAYS_AT_ONCE && k > 1) { /* the first calls find out how */
+            nat_once += y[own] == 2 * k + 1;
         }
         FAKE_OK(r, rondo_stream_synchronize(stream));
         FAKE_CHECK(r, y[0] == 2 * k + 1 && y[count * 3 / 8] == y[0] && y[count * 7 / 8] == y[0], "round %d",
                    k);
     }
+    FAKE_CHECK(r, nat_once > 0 || !SAYS_AT_ONCE, "no call was done at once");
     FAKE_OK(r, rondo_stream_destroy(stream));
     free(x);
     free(y);
