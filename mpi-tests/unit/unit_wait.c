@@ -169,7 +169,7 @@ static void a_wait_that_spins(void)
  * up to 1024 waits do so. */
 static void a_long_yield_suspends_spinning(void **state)
 {
-    struct rondo_oversubscription oversubscription = { 0, 0 };
+    struct rondo_oversubscription oversubscription = { 0 };
     (void)state;
     policy.spins = 64;
     policy.oversubscription = &oversubscription;
@@ -195,6 +195,51 @@ static void a_long_yield_suspends_spinning(void **state)
     waits_that_yield_at_once(1024);
     a_wait_that_spins();
     assert_int_equal(oversubscription.doubled, 0);
+}
+
+/* A process that computes used up a slice: waits go on to spin, and forget that they yielded at once. */
+static void a_yield_of_a_whole_slice_does_not(void **state)
+{
+    struct rondo_oversubscription oversubscription = { 0 };
+    int before;
+    (void)state;
+    policy.spins = 64;
+    policy.oversubscription = &oversubscription;
+    rondo_wait_begin(&wait, &policy);
+    yield_ns = 50000;
+    rounds(64);
+    assert_int_equal(oversubscription.waits, 16);
+    yield_ns = 4000000;
+    waits_that_yield_at_once(1);
+    assert_int_equal(oversubscription.waits, 0);
+    for (int i = 0; i < 3; i++) { /* the same wait spins between two such yields */
+        before = yields;
+        rounds(63);
+        assert_int_equal(yields - before, 0);
+        rounds(1);
+        assert_int_equal(yields - before, 1);
+    }
+    rounds(1600); /* the rounds count on */
+    assert_true(seen.idle_runs > 0);
+    before = yields;
+    rondo_wait_reset(&wait);
+    rounds(63);
+    assert_int_equal(yields - before, 0);
+    rounds(1);
+    assert_int_equal(yields - before, 1);
+}
+
+/* Where ranks share cores, that process may be one of them. */
+static void without_spins_a_whole_slice_counts_as_well(void **state)
+{
+    struct rondo_oversubscription oversubscription = { 0 };
+    (void)state;
+    policy.oversubscription = &oversubscription;
+    rondo_wait_begin(&wait, &policy);
+    yield_ns = 4000000;
+    rounds(3);
+    assert_int_equal(yields, 3);
+    assert_int_equal(oversubscription.waits, 16);
 }
 
 static void idle_hooks_run_only_in_a_long_wait(void **state)
@@ -368,6 +413,8 @@ int main(void)
         TEST(without_spins_each_round_checks_and_yields),
         TEST(spins_end_in_yields),
         TEST(a_long_yield_suspends_spinning),
+        TEST(a_yield_of_a_whole_slice_does_not),
+        TEST(without_spins_a_whole_slice_counts_as_well),
         TEST(idle_hooks_run_only_in_a_long_wait),
         TEST(idle_hooks_also_run_while_spinning),
         TEST(sleeps_of_a_long_wait_grow_within_bounds),

@@ -9,7 +9,9 @@ enum {
     IDLE_EVERY =
         128, /* rounds between two runs of the idle hooks; slow rounds while spinning are multiples of it */
     LONG_YIELD_NS = 5 * 1000, /* a yield that takes longer has let another process run */
-    YIELDING_WAITS = 16,      /* after one, this many waits do not spin */
+    SLICE_YIELD_NS = 500 *
+                     1000, /* one that takes longer, a process that computes (slices: 0.7 ms and more) */
+    YIELDING_WAITS = 16,   /* after one, this many waits do not spin */
     MOST_DOUBLINGS = 6,
     MIN_SLEEP_NS = 20 * 1000,
     MAX_SLEEP_NS = 1000 * 1000,
@@ -62,17 +64,29 @@ static void see_others(struct rondo_wait *wait)
     }
 }
 
+/* The yield has lost a slice: spin anew. The rounds count on, for the hooks of a long wait. */
+static void see_slice(struct rondo_wait *wait)
+{
+    struct rondo_oversubscription *oversubscription = wait->policy->oversubscription;
+    oversubscription->waits = oversubscription->doubled = 0;
+    wait->spins = wait->rounds + wait->policy->spins;
+    wait->noticed = 0;
+}
+
 /* Yield, and notice if another process ran meanwhile. */
 static void give_way(struct rondo_wait *wait)
 {
-    int64_t before_ns;
+    int64_t before_ns, took_ns;
     if (wait->policy->oversubscription == NULL) {
         sched_yield();
         return;
     }
     before_ns = rondo_now_ns();
     sched_yield();
-    if (rondo_now_ns() - before_ns > LONG_YIELD_NS) {
+    took_ns = rondo_now_ns() - before_ns;
+    if (took_ns > SLICE_YIELD_NS && wait->policy->spins > 0) {
+        see_slice(wait);
+    } else if (took_ns > LONG_YIELD_NS) {
         see_others(wait);
     }
 }

@@ -14,9 +14,14 @@
 #include "base/progress.h"
 
 /*
- * Oversubscription noticed at run time. A yield that took long has let another process run, or the machine
- * was interrupted. So at first only a few waits stop spinning, and twice as many each time one of them
- * notices it again.
+ * Oversubscription noticed at run time, by how long a yield takes.
+ *
+ * A yield of some microseconds has let a process run that soon gave the core back: it waits for others, as
+ * this one does, perhaps for this one. So the next waits yield at once; at first only a few, because it may
+ * have been an interruption, and twice as many each time one of them notices it again.
+ *
+ * A yield of a whole slice has let a process run that computes and waits for nobody. The other ranks have
+ * cores of their own, so such a yield only loses a slice, and waits go on to spin before they yield.
  */
 struct rondo_oversubscription {
     uint32_t waits;   /* waits that will yield at once */
@@ -69,7 +74,7 @@ static inline void rondo_wait_reset(struct rondo_wait *wait)
 {
     wait->rounds = 0;
     wait->start_ns = 0;
-    wait->spins = wait->noticed ? 0 : wait->spins;
+    wait->spins = wait->noticed ? 0 : wait->spins < wait->policy->spins ? wait->spins : wait->policy->spins;
 }
 
 rondo_status rondo_wait_once_slow(struct rondo_wait *wait);
