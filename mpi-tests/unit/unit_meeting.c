@@ -368,6 +368,68 @@ static void test_leaves_first(void **state)
     free(recv);
 }
 
+/* Turn until all have done their round; that one has not begun is done. */
+static void turn_all(struct rondo_bootstrap *b[3])
+{
+    int64_t end = rondo_now_ns() + DEADLINE_NS;
+    int left = 3;
+    while (left > 0) {
+        left = 0;
+        for (int r = 0; r < 3; r++) {
+            rondo_status status = turn(b[r], 1);
+            left += status == RONDO_IN_PROGRESS;
+            assert_true(status == RONDO_SUCCESS || (status == RONDO_IN_PROGRESS && rondo_now_ns() < end));
+        }
+    }
+}
+
+/* A rank that is a round ahead sends more than is kept for later; what this round waits for comes past it. */
+static void test_one_is_ahead(void **state)
+{
+    enum { RECORD = 64, AHEAD = 600000 };
+    struct rondo_bootstrap *b[3];
+    struct rondo_meeting_place places[3];
+    uint8_t *mine = calloc(1, AHEAD), *all = calloc(9, AHEAD), send[RECORD] = "from 2 to 0", recv[2][RECORD];
+    int listener[3];
+    (void)state;
+    memset(mine, 'm', AHEAD);
+    for (int r = 0; r < 3; r++) {
+        assert_int_equal(rondo_meeting_place_open(&places[r], &listener[r]), RONDO_SUCCESS);
+    }
+    for (int r = 0; r < 3; r++) {
+        assert_int_equal(rondo_bootstrap_places(places, r, 3, listener[r], &b[r]), RONDO_SUCCESS);
+    }
+    assert_int_equal(b[0]->ops->exchange_start(b[0], 1, (int[]){ 2 }, send, recv[0], RECORD), RONDO_SUCCESS);
+    assert_int_equal(b[1]->ops->exchange_start(b[1], 0, NULL, NULL, NULL, RECORD), RONDO_SUCCESS);
+    assert_int_equal(turn(b[1], 1000), RONDO_SUCCESS);
+    assert_int_equal(b[1]->ops->allgather_start(b[1], mine, all + 3 * AHEAD, AHEAD), RONDO_SUCCESS);
+    for (int i = 0; i < 100; i++) {
+        assert_int_equal(turn(b[1], 1), RONDO_IN_PROGRESS);
+        assert_int_equal(turn(b[0], 2), RONDO_IN_PROGRESS);
+    }
+    assert_int_equal(b[2]->ops->exchange_start(b[2], 1, (int[]){ 0 }, send, recv[1], RECORD), RONDO_SUCCESS);
+    assert_int_equal(turn(b[2], 2), RONDO_IN_PROGRESS);
+    for (int64_t end = rondo_now_ns() + DEADLINE_NS; turn(b[0], 2) != RONDO_SUCCESS;) {
+        assert_true(rondo_now_ns() < end);
+        turn(b[2], 1);
+    }
+    assert_memory_equal(recv[0], send, RECORD);
+    assert_int_equal(turn(b[2], 1000), RONDO_SUCCESS);
+    for (int r = 0; r < 3; r += 2) {
+        assert_int_equal(b[r]->ops->allgather_start(b[r], mine, all + 3 * (size_t)r * AHEAD, AHEAD),
+                         RONDO_SUCCESS);
+    }
+    turn_all(b);
+    for (size_t i = 0; i < 9; i++) {
+        assert_memory_equal(all + i * AHEAD, mine, AHEAD);
+    }
+    for (int r = 0; r < 3; r++) {
+        leave(b[r]);
+    }
+    free(mine);
+    free(all);
+}
+
 static void test_mismatch(void **state)
 {
     struct rondo_meeting_id id = new_id();
@@ -636,6 +698,7 @@ int main(void)
         cmocka_unit_test(test_meets),
         cmocka_unit_test_setup_teardown(test_meets, remote, creator_stop),
         cmocka_unit_test(test_places),
+        cmocka_unit_test(test_one_is_ahead),
         cmocka_unit_test(test_several),
         cmocka_unit_test_setup_teardown(test_several, remote, creator_stop),
         cmocka_unit_test(test_id_twice),

@@ -22,7 +22,7 @@
 
 enum {
     QUEUED = 64 << 10,  /* bytes of a connection that wait to be written */
-    PARKED = 256 << 10, /* bytes that have come from the ranks, and that no round has taken yet */
+    PARKED = 256 << 10, /* bytes that have come by a connection, and that no round has taken yet */
     LIMIT = 4 << 10     /* of a message, but for the table */
 };
 /* FLUSH_NS: how long the end of a creation waits for a peer to take what was sent to it. After a failure
@@ -33,7 +33,7 @@ static const int64_t FLUSH_NS = 10000 * INT64_C(1000000), FLUSH_FAILED_NS = 1000
 /* A part or a note that has come. */
 struct item {
     struct item *next;
-    int from;
+    struct rondo_meet_conn *conn; /* by which it came */
     size_t bytes;
     uint8_t data[];
 };
@@ -55,7 +55,6 @@ struct meeting_bootstrap {
     struct rondo_meet_conn *conns;
     struct rondo_meet_conn *root; /* to the creator; NULL: none */
     struct items parts, notes;
-    size_t parked;
     struct rondo_rounds rounds;
     int has_rounds;
     const uint8_t *from; /* the round's memory */
@@ -75,11 +74,12 @@ static const uint8_t *addr_of(const struct meeting_bootstrap *self, int rank)
 
 /* ---- items ---- */
 
-static rondo_status put_item(struct items *items, int from, const void *data, size_t bytes)
+static rondo_status put_item(struct items *items, struct rondo_meet_conn *conn, const void *data,
+                             size_t bytes)
 {
     struct item *item;
     RONDO_TRY(rondo_calloc(&item, 1, sizeof(*item) + bytes, "a record of another rank"));
-    item->from = from;
+    item->conn = conn;
     item->bytes = bytes;
     memcpy(item->data, data, bytes);
     *items->end = item;
@@ -92,7 +92,7 @@ static struct item *take_item(struct items *items, int from)
 {
     for (struct item **at = &items->first; *at != NULL; at = &(*at)->next) {
         struct item *item = *at;
-        if (from < 0 || item->from == from) {
+        if (from < 0 || item->conn->rank == from) {
             *at = item->next;
             if (items->end == &item->next) {
                 items->end = at;
@@ -186,19 +186,25 @@ static rondo_status take_table(struct meeting_bootstrap *self, const void *data,
     return RONDO_SUCCESS;
 }
 
+static rondo_status take_part(struct meeting_bootstrap *self, struct rondo_meet_conn *conn, const void *data,
+                              size_t bytes)
+{
+    if (bytes < sizeof(struct rondo_meet_part) || conn->rank < 0) {
+        return RONDO_SUCCESS;
+    }
+    conn->parked += bytes;
+    return put_item(&self->parts, conn, data, bytes);
+}
+
 static rondo_status take_message(struct meeting_bootstrap *self, struct rondo_meet_conn *conn,
                                  const struct rondo_meet_head *head, const void *data)
 {
     switch (head->kind) {
     case RONDO_MEET_TABLE: return take_table(self, data, head->bytes);
-    case RONDO_MEET_PART:
-        self->parked += head->bytes;
-        return head->bytes >= sizeof(struct rondo_meet_part) && conn->rank >= 0
-                   ? put_item(&self->parts, conn->rank, data, head->bytes)
-                   : RONDO_SUCCESS;
+    case RONDO_MEET_PART: return take_part(self, conn, data, head->bytes);
     case RONDO_MEET_NOTE:
         return head->bytes == sizeof(struct rondo_rounds_note) && conn->rank >= 0
-                   ? put_item(&self->notes, conn->rank, data, head->bytes)
+                   ? put_item(&self->notes, conn, data, head->bytes)
                    : RONDO_SUCCESS;
     case RONDO_MEET_BYE: conn->bye = 1; return RONDO_SUCCESS;
     default: return RONDO_SUCCESS;
@@ -262,7 +268,8 @@ static rondo_status accept_all(struct meeting_bootstrap *self)
     return RONDO_SUCCESS;
 }
 
-/* Move all connections between ranks. An ended one stays in the list: it is still the one to send on. */
+/* Move all connections between ranks. An ended one stays in the list: it is still the one to send on. One by
+ * which too much has come waits, and no other: what this round needs may come by any of them. */
 static rondo_status move_all(struct meeting_bootstrap *self)
 {
     RONDO_TRY(accept_all(self));
@@ -272,7 +279,7 @@ static rondo_status move_all(struct meeting_bootstrap *self)
         if (conn->state == RONDO_MEET_ENDED) {
             continue;
         }
-        rondo_meet_move(conn, self->parked < PARKED, judge, self);
+        rondo_meet_move(conn, conn->parked < PARKED, judge, self);
         while ((data = rondo_meet_next(conn, &head)) != NULL) {
             RONDO_TRY(take_message(self, conn, &head, data));
         }
@@ -463,7 +470,7 @@ static rondo_status receive_part(void *arg, int rank, const struct rondo_rounds_
     if (fits && part->n > 0) {
         memcpy(self->to + part->where, item->data + sizeof(head), part->n);
     }
-    self->parked -= item->bytes;
+    item->conn->parked -= item->bytes;
     rondo_free(item);
     return fits ? RONDO_SUCCESS
                 : rondo_fail(RONDO_INTERNAL_ERROR,
@@ -494,7 +501,7 @@ static rondo_status hear(void *arg, struct rondo_rounds_note *note)
             return RONDO_IN_PROGRESS;
         }
         memcpy(note, item->data, sizeof(*note));
-        from = item->from;
+        from = item->conn->rank;
         rondo_free(item);
         if (note->from == from) {
             return RONDO_SUCCESS;
@@ -716,6 +723,8 @@ static void meeting_close(struct rondo_bootstrap *b, int ok)
     }
     say_goodbye(self, ok);
     root_close(self);
+    free_items(&self->parts);
+    free_items(&self->notes);
     while (self->conns != NULL) {
         struct rondo_meet_conn *conn = self->conns;
         self->conns = conn->next;
@@ -724,8 +733,6 @@ static void meeting_close(struct rondo_bootstrap *b, int ok)
     if (self->listener >= 0) {
         close(self->listener);
     }
-    free_items(&self->parts);
-    free_items(&self->notes);
     rondo_rounds_release(&self->rounds);
     rondo_free(self->table);
     rondo_free(self->state);

@@ -67,7 +67,8 @@ struct rondo_meet_conn {
     int kept, ready;    /* the creator's: of a rank that has registered; there is something to read */
     int eof, eof_error; /* nothing more can be read, and why (errno; 0: end of stream) */
     int64_t since_ns;
-    size_t limit; /* most bytes of a message that comes in */
+    size_t parked; /* the owner's: bytes of it that are kept for later */
+    size_t limit;  /* most bytes of a message that comes in */
     struct rondo_auth_hello hello;
     struct rondo_auth_welcome welcome;
     uint64_t secret[2];
