@@ -66,12 +66,11 @@ static void a_write_brings_its_word_in_network_byte_order(void **state)
         assert_int_equal(fake.write[1].bytes, 100 * i);
         fake.writes = 0;
         write_one(&pair, words[i], 1000 * i, 100 * i, 1);
-        assert_int_equal(fake.writes,
-                         i > 0 ? 3 : 2); /* and the note, which has the word if there is no data */
+        assert_int_equal(fake.writes, i > 0 ? 3 : 2); /* and the note, which has the word */
         assert_int_equal(fake.last_write.opcode, IBV_WR_RDMA_WRITE_WITH_IMM);
         assert_int_equal(fake.last_write.imm_data, htonl(words[i]));
+        assert_int_equal(fake.write[fake.writes - 1].bytes, sizeof(uint64_t) + RONDO_NET_NOTE);
         assert_int_equal(fake.write[1].opcode, i > 0 ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_WRITE_WITH_IMM);
-        assert_int_equal(fake.write[1].bytes, sizeof(uint64_t) + RONDO_NET_NOTE);
     }
     pair_close(&pair);
 }
@@ -95,13 +94,12 @@ static void a_write_with_a_note_is_spread_over_queue_pairs(void **state)
     pair_close(&pair);
 }
 
-static void thirty_two_writes_are_under_way_and_complete_in_order(void **state)
+/* All that a connection may have under way. notes: how many of two have one. */
+static void write_thirty_two(int notes)
 {
     struct rondo_net_came came[RONDO_NET_MAX_REQUESTS];
     void *in[RONDO_NET_MAX_REQUESTS], *out[RONDO_NET_MAX_REQUESTS], *more;
     struct pair pair;
-    (void)state;
-    use("3", "0");
     pair_open(&pair, ROCE);
     for (int round = 0; round < 5; round++) {
         assert_null(begin_write(&pair, 0, 0, 10, 0)); /* nothing was allowed */
@@ -112,17 +110,37 @@ static void thirty_two_writes_are_under_way_and_complete_in_order(void **state)
         assert_int_equal(dev->irecv_word(pair.recv, &came[0], &more), RONDO_SUCCESS);
         assert_null(more);
         for (int i = 0; i < RONDO_NET_MAX_REQUESTS; i++) {
-            out[i] = begin_write(&pair, (uint32_t)(round * 100 + i), (size_t)i * 1000, 900, i % 2);
+            out[i] = begin_write(&pair, (uint32_t)(round * 100 + i), (size_t)i * 1000, 900, i % 2 < notes);
             assert_non_null(out[i]);
         }
         for (int i = 0; i < RONDO_NET_MAX_REQUESTS; i++) {
             assert_int_equal(wait_for(out[i], NULL), RONDO_SUCCESS);
             assert_int_equal(wait_for(in[i], NULL), RONDO_SUCCESS);
-            check_came(&came[i], (uint32_t)(round * 100 + i), (size_t)i * 1000, 900, i % 2);
+            check_came(&came[i], (uint32_t)(round * 100 + i), (size_t)i * 1000, 900, i % 2 < notes);
         }
         memset(target, 0, BUFFER);
     }
     pair_close(&pair);
+}
+
+static void thirty_two_writes_are_under_way_and_complete_in_order(void **state)
+{
+    (void)state;
+    use("3", "0");
+    write_thirty_two(1);
+}
+
+/* Where the network reorders packets, data of a write does not announce itself. */
+static void thirty_two_writes_have_room_in_a_network_that_reorders(void **state)
+{
+    (void)state;
+    setenv("RONDO_IB_ADAPTIVE_ROUTING", "1", 1);
+    setenv("RONDO_IB_AR_THRESHOLD", "0", 1);
+    use("1", "0");
+    unsetenv("RONDO_IB_ADAPTIVE_ROUTING");
+    unsetenv("RONDO_IB_AR_THRESHOLD");
+    write_thirty_two(0);
+    write_thirty_two(2);
 }
 
 /* The receiver's NIC refuses what no key covers, and both ends are told. */
@@ -196,6 +214,7 @@ int main(void)
         TEST(a_write_brings_its_word_in_network_byte_order),
         TEST(a_write_with_a_note_is_spread_over_queue_pairs),
         TEST(thirty_two_writes_are_under_way_and_complete_in_order),
+        TEST(thirty_two_writes_have_room_in_a_network_that_reorders),
         TEST(a_write_outside_what_was_allowed_changes_nothing_and_ends_the_connection),
         TEST(a_key_ends_with_its_region),
         TEST(a_note_that_no_write_can_have_ends_the_connection),

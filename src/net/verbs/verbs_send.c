@@ -273,16 +273,16 @@ static rondo_status group_post(struct rondo_verbs_comm *comm, struct rondo_verbs
         struct rondo_verbs_lane *lane = rondo_verbs_lane_of(comm, comm->sequence, i);
         struct chain chain;
         memset(&chain, 0, sizeof chain);
-        if (i == 0 && group->request[0]->has_note) {
-            add_note(comm, group->request[0], &chain, lane);
-        }
         for (int part = 0; part < group->parts; part++) {
             if (part_fits(group, part)) {
                 add_stripe(comm, group, part, i, &chain, lane);
             }
         }
+        /* Last: so short a write can announce completion in any network, without another one behind it. */
         if (i == 0 && group->parts > 1) {
             add_sizes(comm, group, &chain, lane);
+        } else if (i == 0 && group->request[0]->has_note) {
+            add_note(comm, group->request[0], &chain, lane);
         }
         RONDO_TRY(chain_post(comm, group, &chain, lane));
     }
