@@ -227,6 +227,40 @@ static void an_answer_ends_with_the_last_communicator(void **state)
     close(fd);
 }
 
+static void watch_for_a_minute(int fd, const struct rondo_look *look)
+{
+    int pid = getpid();
+    struct rondo_observe_request request = {
+        .pids = &pid, .npids = 1, .any_host = 1, .sample_ms = RONDO_LOOK_SAMPLE_MS, .ended = look->ended
+    };
+    struct rondo_seen seen = { 0 };
+    (void)fd;
+    says.running++;
+    assert_int_equal(rondo_observe(&seen, &request), RONDO_SUCCESS);
+    rondo_seen_release(&seen);
+    says.running--;
+}
+
+/* The doctor wants to know what ranks use of a core within a minute; the end does not take so long. */
+static void watching_ends_with_the_last_communicator(void **state)
+{
+    struct nodes w;
+    struct rondo_auth_hello hello;
+    int64_t begin;
+    int fd;
+    (void)state;
+    nodes_open(&w, 2, 1);
+    rondo_control_on_look(watch_for_a_minute);
+    hello = hello_of(&w, 1);
+    fd = greet(&w, 1, &hello, 0);
+    WAIT_FOR(says.running == 1);
+    begin = rondo_now_ns();
+    nodes_close(&w);
+    assert_int_equal(says.running, 0);
+    assert_true(rondo_now_ns() - begin < RONDO_LOOK_SAMPLE_MS / 2 * INT64_C(1000000));
+    close(fd);
+}
+
 /* ---- what the doctor takes ---- */
 
 static int silent_hosts;
@@ -400,6 +434,7 @@ int main(void)
         cmocka_unit_test_setup(strangers_get_none, setup),
         cmocka_unit_test_setup(few_are_answered_at_a_time, setup),
         cmocka_unit_test_setup(an_answer_ends_with_the_last_communicator, setup),
+        cmocka_unit_test_setup(watching_ends_with_the_last_communicator, setup),
         cmocka_unit_test_setup(only_whole_answers_are_taken, setup),
         cmocka_unit_test_setup(another_process_of_the_node_answers, setup),
         cmocka_unit_test_setup(the_stack_of_a_named_rank_is_asked_for, setup),

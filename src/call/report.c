@@ -190,9 +190,11 @@ static void answer(int fd, const struct rondo_look *look)
 {
     struct rondo_seen seen = { 0 };
     int pid = (int)getpid(), own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-    struct rondo_observe_request request = {
-        .pids = look->all ? NULL : &pid, .npids = 1, .sample_ms = look->sample_ms, .any_host = !look->all
-    };
+    struct rondo_observe_request request = { .pids = look->all ? NULL : &pid,
+                                             .npids = 1,
+                                             .sample_ms = look->sample_ms,
+                                             .any_host = !look->all,
+                                             .ended = look->ended };
     FILE *out = own >= 0 ? fdopen(own, "w") : NULL;
     char stack[RONDO_SEEN_STACK];
     if (out != NULL && look->stack_of != 0) {

@@ -98,10 +98,11 @@ struct rondo_seen {
 struct rondo_observe_request {
     const int *pids; /* begin with these processes and follow their communicators; NULL: all of this user */
     int npids;
-    int sample_ms;   /* how long to watch what the processes use of a core; 0: not at all */
-    int any_host;    /* also processes whose host name is another one (containers) */
-    const char *job; /* only processes of this job; NULL: any */
-    int wires;       /* also find where ranks of other nodes listen, for rondo_observe_nodes */
+    int sample_ms;            /* how long to watch what the processes use of a core; 0: not at all */
+    int any_host;             /* also processes whose host name is another one (containers) */
+    const char *job;          /* only processes of this job; NULL: any */
+    int wires;                /* also find where ranks of other nodes listen, for rondo_observe_nodes */
+    const _Atomic int *ended; /* watch no longer once it is set; NULL: it never is */
 };
 
 /** Look at the ranks of this host. Zero *seen first. @return an error of memory; that there are no ranks is
@@ -130,8 +131,8 @@ rondo_status rondo_seen_write(FILE *out, const struct rondo_seen *seen);
 /** Add what another host saw. @return RONDO_REMOTE_ERROR: these are no such bytes. */
 rondo_status rondo_seen_read(FILE *in, struct rondo_seen *seen);
 
-/** Ask a debugger for the stack of a process (gdb or eu-stack, at most 10 s). @return 0: there is none, and
- * why is in *stack. */
+/** Ask a debugger for the stack of a process (gdb or eu-stack, at most 10 s each). @return 0: there is none,
+ * and *stack is empty. */
 int rondo_process_stack(int pid, char stack[RONDO_SEEN_STACK]);
 /** Is a process neither stopped nor ended? A debugger would wait for it else. */
 int rondo_process_runs(const struct rondo_seen_process *process);

@@ -15,6 +15,7 @@
 #include "observe/observe.h"
 
 enum { MOST_LOCAL = RONDO_CONTROL_MAX_LOCAL };
+static const int64_t look_ns = 20000000; /* between two looks whether the sample is still wanted */
 
 /* The clocks of this host at one moment, and what a segment's tick is. */
 struct clocks {
@@ -516,9 +517,17 @@ static uint64_t cpu_ticks(int pid)
                : 0;
 }
 
-static rondo_status sample(struct rondo_seen *seen, int ms)
+static void sample_wait(int64_t end, const _Atomic int *ended)
 {
-    struct timespec t = { ms / 1000, ms % 1000 * 1000000L };
+    int64_t left;
+    while ((left = end - rondo_now_ns()) > 0 && (ended == NULL || !atomic_load(ended))) {
+        struct timespec t = { .tv_nsec = (long)(left < look_ns ? left : look_ns) };
+        nanosleep(&t, NULL);
+    }
+}
+
+static rondo_status sample(struct rondo_seen *seen, int ms, const _Atomic int *ended)
+{
     int64_t begin = rondo_now_ns();
     uint64_t *before;
     double ticks;
@@ -526,12 +535,13 @@ static rondo_status sample(struct rondo_seen *seen, int ms)
     for (int i = 0; i < seen->nprocesses; i++) {
         before[i] = cpu_ticks(seen->processes[i].pid);
     }
-    nanosleep(&t, NULL);
+    sample_wait(begin + ms * INT64_C(1000000), ended);
     ticks = (double)(rondo_now_ns() - begin) * 1e-9 * (double)sysconf(_SC_CLK_TCK);
     for (int i = 0; i < seen->nprocesses; i++) {
-        uint64_t used = cpu_ticks(seen->processes[i].pid) - before[i];
+        uint64_t after = cpu_ticks(seen->processes[i].pid), used = after > before[i] ? after - before[i] : 0;
+        double percent = 100.0 * (double)used / ticks + 0.5;
         seen->processes[i].sampled = 1;
-        seen->processes[i].percent = (int16_t)(100.0 * (double)used / ticks + 0.5);
+        seen->processes[i].percent = (int16_t)(percent < INT16_MAX ? percent : INT16_MAX);
     }
     rondo_free(before);
     return RONDO_SUCCESS;
@@ -558,7 +568,8 @@ rondo_status rondo_observe(struct rondo_seen *seen, const struct rondo_observe_r
     if (!ok) {
         return RONDO_SYSTEM_ERROR;
     }
-    return request->sample_ms > 0 && seen->nprocesses > 0 ? sample(seen, request->sample_ms) : RONDO_SUCCESS;
+    return request->sample_ms > 0 && seen->nprocesses > 0 ? sample(seen, request->sample_ms, request->ended)
+                                                          : RONDO_SUCCESS;
 }
 
 /* Memory is read as another process's would be: by pread, so one reader serves both. */
