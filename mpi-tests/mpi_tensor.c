@@ -7,11 +7,13 @@
  *
  *   mpirun -n N mpi_tensor [--count N] [--most SIZE] [--seed N]
  *   mpirun -n N mpi_tensor --kill RANK     that rank dies; the others get an error that names it
+ *   mpirun -n N mpi_tensor --segments N    tensors in so many segments of the heap of rank 0
  */
 #include <getopt.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "mpi_common.h"
@@ -20,7 +22,7 @@
 enum { WINDOW = 64, WAIT_MS = 120000, MOST_COUNT = 65536 /* RONDO_TENSOR_CACHE */, HOST = 256 };
 
 static struct {
-    long count, seed, kill;
+    long count, seed, kill, segments;
     size_t most;
 } o = { .count = 1500, .seed = 1, .kill = -1, .most = 1 << 20 };
 
@@ -336,6 +338,87 @@ static void random_tensors(rondo_tensor_store *store)
     free(hosts);
 }
 
+/* ---- segments ---- */
+
+enum { MOST_SEGMENTS = 256, SEGMENT = 2 << 20, PART = 64 };
+
+/* Memory in a segment of its own: the heap takes no larger ones while addresses are few. */
+static uint8_t *segment_new(int number)
+{
+    struct rlimit before, few;
+    long pages = 0;
+    uint8_t *data = NULL;
+    FILE *file = fopen("/proc/self/statm", "r");
+    if (file == NULL || fscanf(file, "%ld", &pages) != 1 || getrlimit(RLIMIT_AS, &before) != 0) {
+        test_die("no /proc/self/statm");
+    }
+    fclose(file);
+    few = before;
+    few.rlim_cur = (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE) + 16 * SEGMENT;
+    setrlimit(RLIMIT_AS, &few);
+    TEST_MUST(rondo_mem_alloc((void **)&data, SEGMENT), NULL);
+    setrlimit(RLIMIT_AS, &before);
+    for (int i = 0; i < PART; i++) {
+        data[SEGMENT / 2 + i] = (uint8_t)(number * 7 + i);
+    }
+    return data;
+}
+
+/* Pull a part of each at once, from more segments than a connection describes or maps at a time. */
+static void pull_parts(rondo_tensor_store *store)
+{
+    static rondo_tensor got[MOST_SEGMENTS];
+    static rondo_tensor_item items[MOST_SEGMENTS];
+    static char keys[MOST_SEGMENTS][24];
+    rondo_tensor_request *request;
+    for (int i = 0; i < (int)o.segments; i++) {
+        snprintf(keys[i], sizeof(keys[i]), "segment/%d", i);
+        got[i] = (rondo_tensor)RONDO_TENSOR_INIT;
+        items[i] = (rondo_tensor_item){ .key = keys[i],
+                                        .peer = 0,
+                                        .step = 0,
+                                        .slice = { RONDO_TENSOR_BYTES, SEGMENT / 2, PART },
+                                        .tensor = &got[i] };
+    }
+    TEST_MUST(rondo_tensor_pull_many(store, items, (size_t)o.segments, &request), NULL);
+    TEST_MUST(rondo_tensor_wait(request, WAIT_MS), NULL);
+    for (int i = 0; i < (int)o.segments; i++) {
+        const uint8_t *data = got[i].data;
+        int wrong = got[i].bytes != PART;
+        for (int k = 0; k < PART && got[i].bytes == PART; k++) {
+            wrong += data[k] != (uint8_t)(i * 7 + k);
+        }
+        test_check(wrong == 0, "segment %d: %d of %zu bytes are wrong", i, wrong, got[i].bytes);
+        TEST_MUST(rondo_tensor_free(store, got[i].data), NULL);
+    }
+}
+
+static void many_segments(rondo_tensor_store *store)
+{
+    static uint8_t *data[MOST_SEGMENTS];
+    char key[24];
+    for (int i = 0; i < (int)o.segments && test.rank == 0; i++) {
+        rondo_tensor tensor = RONDO_TENSOR_INIT;
+        data[i] = segment_new(i);
+        tensor.data = data[i];
+        tensor.bytes = SEGMENT;
+        snprintf(key, sizeof(key), "segment/%d", i);
+        TEST_MUST(rondo_tensor_publish(store, key, 0, &tensor, RONDO_TENSOR_UNTIL_RETIRED, NULL), NULL);
+    }
+    for (int round = 0; round < 20; round++) {
+        if (test.rank > 0) {
+            pull_parts(store);
+        }
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (test.rank == 0) {
+        TEST_MUST(rondo_tensor_retire(store, 0), NULL);
+    }
+    for (int i = 0; i < (int)o.segments && test.rank == 0; i++) {
+        TEST_MUST(rondo_mem_free(data[i]), NULL);
+    }
+}
+
 /* ---- a death ---- */
 
 /* A rank dies while the others wait for a tensor of it. */
@@ -368,11 +451,9 @@ static int one_dies(rondo_tensor_store *store)
 
 static void parse(int argc, char **argv)
 {
-    static const struct option options[] = { { "count", 1, NULL, 'c' },
-                                             { "most", 1, NULL, 'm' },
-                                             { "seed", 1, NULL, 's' },
-                                             { "kill", 1, NULL, 'k' },
-                                             { NULL, 0, NULL, 0 } };
+    static const struct option options[] = { { "count", 1, NULL, 'c' },    { "most", 1, NULL, 'm' },
+                                             { "seed", 1, NULL, 's' },     { "kill", 1, NULL, 'k' },
+                                             { "segments", 1, NULL, 'g' }, { NULL, 0, NULL, 0 } };
     int c, ok = 1;
     while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
         switch (c) {
@@ -380,11 +461,12 @@ static void parse(int argc, char **argv)
         case 'm': ok &= test_parse_size(optarg, &o.most); break;
         case 's': ok &= test_parse_long(optarg, 0, INT32_MAX, &o.seed); break;
         case 'k': ok &= test_parse_long(optarg, 0, test.nranks - 1, &o.kill); break;
+        case 'g': ok &= test_parse_long(optarg, 1, MOST_SEGMENTS, &o.segments); break;
         default: ok = 0;
         }
     }
     if (!ok || optind != argc) {
-        test_die("usage: mpi_tensor [--count N] [--most SIZE] [--seed N] [--kill RANK]");
+        test_die("usage: mpi_tensor [--count N] [--most SIZE] [--seed N] [--kill RANK] [--segments N]");
     }
 }
 
@@ -401,7 +483,11 @@ int main(int argc, char **argv)
     if (o.kill >= 0) {
         return one_dies(store);
     }
-    random_tensors(store);
+    if (o.segments > 0) {
+        many_segments(store);
+    } else {
+        random_tensors(store);
+    }
     TEST_MUST(rondo_tensor_store_destroy(store), NULL);
     TEST_MUST(rondo_comm_destroy(comm), NULL);
     return test_finish();

@@ -80,7 +80,7 @@ struct link {
     uint64_t taken, written; /* positions in the rings; `taken` is published as in->head */
     uint64_t completed;      /* of those written, those that the other end has taken */
     struct rondo_tensor_response *sending[RING];
-    uint64_t noted[NOTES]; /* segments described in out->note */
+    uint64_t noted[NOTES], needed[NOTES]; /* segments described in out->note, until so many are completed */
     int nnoted;
     struct segment mapped[NOTES];
     int nmapped;
@@ -241,23 +241,44 @@ static rondo_status shm_ack(struct rondo_tensor_conn *conn)
     return write_word(conn, RONDO_TENSOR_IMM_ACK, 0);
 }
 
-/* Describe a segment to the other end. @return 0: it cannot be described. */
-static int note_segment(struct rondo_tensor_conn *conn, uint64_t segment)
+/* Describe a segment to the other end, for the next entry. @return RONDO_IN_PROGRESS: not before it has taken
+ * earlier entries; else an error: it cannot be described. */
+static rondo_status note_segment(struct rondo_tensor_conn *conn, uint64_t segment)
 {
     struct link *link = conn->link;
     struct rondo_segment_note note;
-    for (int i = 0; i < NOTES; i++) {
-        if (link->noted[i] == segment) {
-            return 1;
+    int at = 0;
+    while (at < NOTES && link->noted[at] != segment) {
+        at++;
+    }
+    if (at == NOTES) {
+        at = link->nnoted % NOTES;
+        if (link->needed[at] > link->completed) {
+            return RONDO_IN_PROGRESS;
         }
+        RONDO_TRY(rondo_segment_note(segment, conn->core->ctx->wiring.net.shm_mode == RONDO_SHM_MODE_SOCKET,
+                                     &note));
+        link->out->note[at] = note;
+        link->noted[at] = segment;
+        link->nnoted++;
     }
-    if (rondo_segment_note(segment, conn->core->ctx->wiring.net.shm_mode == RONDO_SHM_MODE_SOCKET, &note) !=
-        RONDO_SUCCESS) {
-        return 0;
+    link->needed[at] = link->written + 1;
+    return RONDO_SUCCESS;
+}
+
+/* Is a response's data in this process's heap, whose segments the other end can map? *segment: its; 0: no.
+ * @return RONDO_IN_PROGRESS: ask again later */
+static rondo_status segment_under(struct rondo_tensor_conn *conn,
+                                  const struct rondo_tensor_response *response, uint64_t *segment)
+{
+    struct rondo_region region;
+    *segment = 0;
+    if (rondo_region_find(response->data, response->meta.bytes, &region) && region.segment != 0) {
+        rondo_status status = note_segment(conn, region.segment);
+        *segment = status == RONDO_SUCCESS ? region.segment : 0;
+        return status == RONDO_IN_PROGRESS ? status : RONDO_SUCCESS;
     }
-    link->out->note[link->nnoted % NOTES] = note;
-    link->noted[link->nnoted++ % NOTES] = segment;
-    return 1;
+    return RONDO_SUCCESS;
 }
 
 /* Will this end have time for pieces of a content? It has a thread that waits, on a core of its own. */
@@ -271,21 +292,18 @@ static rondo_status shm_content(struct rondo_tensor_conn *conn, struct rondo_ten
     struct link *link = conn->link;
     struct entry *entry = entry_next(link);
     struct rondo_tensor_content content;
-    struct rondo_region region = { 0 };
+    uint64_t segment = 0;
     if (entry == NULL) {
         return RONDO_IN_PROGRESS;
     }
     uint32_t reads = __atomic_load_n(&link->out->reads, __ATOMIC_RELAXED);
     rondo_tensor_content_of(response, &content);
     if (reads != READS_PROCESS && content.bytes > 0) {
-        int in_heap = rondo_region_find(response->data, content.bytes, &region) && region.segment != 0 &&
-                      note_segment(conn, region.segment);
-        if (!in_heap && reads == READS_HEAP) {
+        RONDO_TRY(segment_under(conn, response, &segment));
+        if (segment == 0 && reads == READS_HEAP && response->staged == NULL) {
             RONDO_TRY(rondo_tensor_stage(response));
-            in_heap = rondo_region_find(response->data, content.bytes, &region) && region.segment != 0 &&
-                      note_segment(conn, region.segment);
+            RONDO_TRY(segment_under(conn, response, &segment));
         }
-        region.segment = in_heap ? region.segment : 0;
     }
     if (content.bytes >= APART && content.bytes <= RONDO_TENSOR_SHARE_MOST && link->helps &&
         has_time(conn->core)) {
@@ -298,7 +316,7 @@ static rondo_status shm_content(struct rondo_tensor_conn *conn, struct rondo_ten
                              .step = content.step,
                              .checksum = content.checksum,
                              .address = (uintptr_t)response->data,
-                             .segment = region.segment };
+                             .segment = segment };
     entry_publish(link, response);
     return RONDO_SUCCESS;
 }
@@ -346,16 +364,25 @@ struct batch {
     int lost; /* the publisher may write to a place at any time */
 };
 
-/* Map a segment of the other end. @return NULL: it cannot be mapped. */
-static const struct segment *segment_of(struct link *link, uint64_t id)
+static const struct segment *mapped(const struct link *link, uint64_t id)
 {
-    struct rondo_segment_note note;
-    struct segment *segment;
-    int at = 0;
     for (int i = 0; i < link->nmapped; i++) {
         if (link->mapped[i].id == id) {
             return &link->mapped[i];
         }
+    }
+    return NULL;
+}
+
+/* Map a segment of the other end. @return NULL: it cannot be mapped. */
+static const struct segment *segment_of(struct link *link, uint64_t id)
+{
+    const struct segment *known = mapped(link, id);
+    struct rondo_segment_note note;
+    struct segment *segment;
+    int at = 0;
+    if (known != NULL) {
+        return known;
     }
     while (at < NOTES && link->in->note[at].id != id) {
         at++;
@@ -624,6 +651,13 @@ static rondo_status take_entry(struct rondo_tensor_conn *conn, struct batch *bat
     return rondo_tensor_ack_came(conn);
 }
 
+/* Does an entry need a segment for which another one is unmapped, of which the batch may have contents? */
+static int needs_room(const struct link *link, const struct batch *batch, const struct entry *entry)
+{
+    return batch->n > 0 && link->nmapped == NOTES && entry->imm <= RONDO_TENSOR_LAST_INDEX &&
+           entry->segment != 0 && mapped(link, entry->segment) == NULL;
+}
+
 /* What the other end has taken is sent. */
 static rondo_status complete(struct rondo_tensor_conn *conn, int *moved)
 {
@@ -666,6 +700,10 @@ static rondo_status shm_progress(struct rondo_tensor_conn *conn, int *moved)
     }
     while (link->taken < tail && !conn->closing) {
         struct entry entry = link->in->ring[link->taken % RING];
+        if (needs_room(link, &batch, &entry)) {
+            RONDO_TRY(batch_move(conn, &batch));
+            continue; /* it may be closing by now */
+        }
         link->taken++;
         *moved = 1;
         rondo_status status = take_entry(conn, &batch, &entry);
