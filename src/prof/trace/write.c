@@ -20,7 +20,9 @@ static FILE *file_of(const struct trace_context *c, const char *ending)
 
 static void done(FILE *file, const char *what)
 {
-    if (ferror(file) != 0 || fclose(file) != 0) {
+    int failed = ferror(file);
+    failed |= fclose(file);
+    if (failed != 0) {
         fprintf(stderr, "libnccl-profiler-rondo: the %s is incomplete: %m\n", what);
     }
 }
@@ -42,8 +44,8 @@ static void print_text(FILE *file, const char *text)
 
 /* ---- the trace ---- */
 
-/* Thread numbers: calls; channel c; its conns; further lanes of a conn, for steps that overlap. 64 channels and
- * 32 lanes fit into an int. */
+/* Thread numbers: calls; channel c; its conns; further lanes of a conn, for steps that overlap. 64 channels
+ * and 32 lanes fit into an int. */
 enum { CALLS = 0, CHANNELS = 1, CONNS = 1000000, LANES = 65 * CONNS };
 
 static int thread_of(const struct trace_record *r)
