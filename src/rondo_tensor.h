@@ -111,7 +111,7 @@ typedef struct rondo_tensor_item {
 /** Settings of a store. Fill it with RONDO_TENSOR_CONFIG_INIT; later versions may add fields at the end. */
 typedef struct rondo_tensor_config {
     size_t size;        /**< sizeof(rondo_tensor_config) at compile time */
-    int64_t timeout_ms; /**< deadline of waits; RONDO_CONFIG_DEFAULT: RONDO_TENSOR_TIMEOUT */
+    int64_t timeout_ms; /**< deadline of waits; 0: none; RONDO_CONFIG_DEFAULT: RONDO_TENSOR_TIMEOUT */
     size_t arena_bytes; /**< least size of what rondo_tensor_alloc takes from the system at once; 0:
                              RONDO_TENSOR_ARENA */
     int checksum;       /**< 1: check every content that this rank pulls; RONDO_CONFIG_DEFAULT:
@@ -214,7 +214,8 @@ rondo_status rondo_tensor_pull_many(rondo_tensor_store *store, rondo_tensor_item
                                     rondo_tensor_request **request);
 
 /** Wait for a request and free it. At the deadline it is cancelled: RONDO_TIMEOUT. On return nobody touches
- * its memory any more. */
+ * its memory any more. timeout_ms 0: no deadline (rondo_tensor_test looks without waiting);
+ * RONDO_CONFIG_DEFAULT: the store's. */
 rondo_status rondo_tensor_wait(rondo_tensor_request *request, int64_t timeout_ms);
 /** Make progress. *done 1: the request is freed, and its error, if any, returned. */
 rondo_status rondo_tensor_test(rondo_tensor_request *request, int *done);
