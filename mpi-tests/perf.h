@@ -44,7 +44,7 @@ struct perf_options {
 
 /* Microseconds per call, over the iterations. time: their median (PERF_EACH), or mean. */
 struct perf_times {
-    double time, min, max, p99, cv; /* cv: standard deviation in percent of the mean */
+    double time, min, max, p99, p999, cv; /* cv: standard deviation in percent of the mean */
 };
 
 struct perf_place {

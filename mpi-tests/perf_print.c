@@ -336,6 +336,8 @@ void perf_json_row(const struct perf_row *row)
         perf_json_number("busbw", place->busbw, 1);
         perf_json_number("wrong", (double)place->wrong, place->checked);
         perf_json_number("mpi_time_us", place->mpi.time, place->compared);
+        perf_json_number("p999_us", place->rondo.p999, 1);
+        perf_json_number("mpi_p999_us", place->mpi.p999, place->compared);
         perf_json_number("ratio", place->rondo.time > 0 ? place->mpi.time / place->rondo.time : NAN,
                          place->compared);
         perf_json_number("copy_us", row->copy.time, row->copied);

@@ -186,7 +186,7 @@ static struct perf_times summarise(const struct perf *perf, const double *mine)
     const struct perf_options *o = &perf->options;
     struct perf_times times = { 0 };
     double *all, *kept, mean, squares = 0;
-    long n = o->iters - o->per_iter_skip, at99 = (99 * n + 99) / 100 - 1;
+    long n = o->iters - o->per_iter_skip, at99 = (99 * n + 99) / 100 - 1, at999 = (999 * n + 999) / 1000 - 1;
     if (o->osu) {
         return summarise_osu(perf, mine);
     }
@@ -202,6 +202,7 @@ static struct perf_times summarise(const struct perf *perf, const double *mine)
     times.min = kept[0];
     times.max = kept[n - 1];
     times.p99 = kept[at99];
+    times.p999 = kept[at999];
     if (o->blocking == PERF_EACH) {
         qsort(all, (size_t)o->iters, sizeof(*all), test_compare_times);
         times.time = (all[(o->iters - 1) / 2] + all[o->iters / 2]) / 2;
