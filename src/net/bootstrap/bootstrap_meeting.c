@@ -1,15 +1,10 @@
 /*
  * The bootstrap of ranks that meet at an address (meeting.h): first the table of addresses, then rounds.h
  * over TCP. Ranks that turn out to be threads of the creator's process go on in a hub instead.
- *
- * Connections between ranks are made when they are first needed, by whoever needs them. Both ends of a pair
- * may do so at once: each sends on the connection that it had first, so that messages of a direction stay in
- * order, and reads both.
  */
 #include "net/bootstrap/meeting.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -17,284 +12,40 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/wait.h"
-#include "net/bootstrap/meeting_conn.h"
+#include "net/bootstrap/meeting_ranks.h"
 #include "net/bootstrap/rounds.h"
 
-enum {
-    QUEUED = 64 << 10,  /* bytes of a connection that wait to be written */
-    PARKED = 256 << 10, /* bytes that have come by a connection, and that no round has taken yet */
-    LIMIT = 4 << 10     /* of a message, but for the table */
-};
+enum { QUEUED = 64 << 10 /* bytes of a connection that wait to be written */ };
 /* FLUSH_NS: how long the end of a creation waits for a peer to take what was sent to it. After a failure
  * less: the peer may be what failed. */
 static const int64_t FLUSH_NS = 10000 * INT64_C(1000000), FLUSH_FAILED_NS = 1000 * INT64_C(1000000),
                      ASK_NS = 2000 * INT64_C(1000000);
 
-/* A part or a note that has come. */
-struct item {
-    struct item *next;
-    struct rondo_meet_conn *conn; /* by which it came */
-    size_t bytes;
-    uint8_t data[];
-};
-struct items {
-    struct item *first, **end;
-};
-
 struct meeting_bootstrap {
     struct rondo_bootstrap base;
-    struct rondo_meeting_id id;
+    struct rondo_meet_ranks ranks;
     struct rondo_bootstrap *inner; /* of the hub, once it is known that all ranks are in this process */
     enum { MEETS_NOT, MEETS, HAS_MET } phase;
-    int registered, is_local; /* local: the creator is this process */
-    int asks;                 /* root is a connection for a question only */
-    int listener;
-    uint8_t addr[RONDO_ADDR_BYTES];
-    uint8_t *table; /* of all ranks' addresses */
-    uint8_t *state; /* enum rondo_rounds_state of each rank, as far as it is known */
-    struct rondo_meet_conn *conns;
-    struct rondo_meet_conn *root; /* to the creator; NULL: none */
-    struct items parts, notes;
+    int registered, is_local;       /* local: the creator is this process */
+    int asks;                       /* root is a connection for a question only */
+    uint8_t addr[RONDO_ADDR_BYTES]; /* of the listener */
+    struct rondo_meet_conn *root;   /* to the creator; NULL: none */
     struct rondo_rounds rounds;
-    int has_rounds;
     const uint8_t *from; /* the round's memory */
     uint8_t *to;
     int64_t asked_ns; /* the creator, who is missing */
-    int missing[RONDO_MEETING_NAMES], nmissing, answered;
+    int missing[RONDO_MEETING_NAMES], nmissing;
     rondo_status refused; /* by the creator; its sentence is refusal */
     rondo_round_text refusal;
 };
 
 static struct meeting_bootstrap *self_of(struct rondo_bootstrap *b) { return (struct meeting_bootstrap *)b; }
 
-static const uint8_t *addr_of(const struct meeting_bootstrap *self, int rank)
-{
-    return self->table + (size_t)rank * RONDO_ADDR_BYTES;
-}
-
-/* ---- items ---- */
-
-static rondo_status put_item(struct items *items, struct rondo_meet_conn *conn, const void *data,
-                             size_t bytes)
-{
-    struct item *item;
-    RONDO_TRY(rondo_calloc(&item, 1, sizeof(*item) + bytes, "a record of another rank"));
-    item->conn = conn;
-    item->bytes = bytes;
-    memcpy(item->data, data, bytes);
-    *items->end = item;
-    items->end = &item->next;
-    return RONDO_SUCCESS;
-}
-
-/* Take the first item of a rank, or of any (-1). */
-static struct item *take_item(struct items *items, int from)
-{
-    for (struct item **at = &items->first; *at != NULL; at = &(*at)->next) {
-        struct item *item = *at;
-        if (from < 0 || item->conn->rank == from) {
-            *at = item->next;
-            if (items->end == &item->next) {
-                items->end = at;
-            }
-            return item;
-        }
-    }
-    return NULL;
-}
-
-static void free_items(struct items *items)
-{
-    for (struct item *item = take_item(items, -1); item != NULL; item = take_item(items, -1)) {
-        rondo_free(item);
-    }
-}
-
-/* ---- connections ---- */
-
-static size_t limit_of(const struct meeting_bootstrap *self)
-{
-    size_t table = (size_t)self->base.nranks * RONDO_ADDR_BYTES;
-    return table > LIMIT ? table : LIMIT;
-}
-
-/* A rank takes connections from other ranks, and from the creator. */
-static const uint64_t *judge(void *arg, const struct rondo_auth_hello *hello)
-{
-    const struct meeting_bootstrap *self = arg;
-    int from = hello->client_rank;
-    return hello->comm_hash == self->id.name && hello->client == self->id.serial &&
-                   hello->server_rank == self->base.rank && from >= RONDO_MEET_ROOT &&
-                   from < self->base.nranks && from != self->base.rank
-               ? self->id.secret
-               : NULL;
-}
-
-/* The connection to send on to a rank: the first one that was there when something was to be sent. A pair may
- * have another, older one whose handshake is complete only later: to change over would break the order. */
-static struct rondo_meet_conn *find_conn(const struct meeting_bootstrap *self, int rank)
-{
-    struct rondo_meet_conn *found = NULL;
-    for (struct rondo_meet_conn *conn = self->conns; conn != NULL; conn = conn->next) {
-        if (conn->rank != rank || conn->state == RONDO_MEET_ACCEPTED_ || conn->state == RONDO_MEET_WELCOMED) {
-            continue;
-        }
-        if (conn->sends) {
-            return conn;
-        }
-        found = found == NULL ? conn : found;
-    }
-    return found;
-}
-
-static void add_conn(struct meeting_bootstrap *self, struct rondo_meet_conn *conn)
-{
-    struct rondo_meet_conn **at = &self->conns;
-    while (*at != NULL) {
-        at = &(*at)->next;
-    }
-    conn->next = NULL;
-    *at = conn;
-}
-
-static rondo_status conn_to(struct meeting_bootstrap *self, int rank, struct rondo_meet_conn **conn)
-{
-    *conn = find_conn(self, rank);
-    if (*conn == NULL) {
-        RONDO_TRY(
-            rondo_meet_connect(&self->id, addr_of(self, rank), self->base.rank, rank, limit_of(self), conn));
-        add_conn(self, *conn);
-    }
-    (*conn)->sends = 1;
-    return RONDO_SUCCESS;
-}
-
-static rondo_status take_table(struct meeting_bootstrap *self, const void *data, size_t bytes)
-{
-    struct rondo_subtree place = rondo_subtree_of(self->base.rank, self->base.nranks);
-    if (self->table != NULL || bytes != (size_t)self->base.nranks * RONDO_ADDR_BYTES) {
-        return RONDO_SUCCESS; /* it came before */
-    }
-    RONDO_TRY(
-        rondo_calloc(&self->table, (size_t)self->base.nranks, RONDO_ADDR_BYTES, "the ranks' addresses"));
-    memcpy(self->table, data, bytes);
-    for (int i = 0; i < place.nchildren; i++) {
-        struct rondo_meet_conn *conn;
-        RONDO_TRY(conn_to(self, place.child[i], &conn));
-        RONDO_TRY(rondo_meet_send(conn, RONDO_MEET_TABLE, self->table, bytes, NULL, 0));
-    }
-    return RONDO_SUCCESS;
-}
-
-static rondo_status take_part(struct meeting_bootstrap *self, struct rondo_meet_conn *conn, const void *data,
-                              size_t bytes)
-{
-    if (bytes < sizeof(struct rondo_meet_part) || conn->rank < 0) {
-        return RONDO_SUCCESS;
-    }
-    conn->parked += bytes;
-    return put_item(&self->parts, conn, data, bytes);
-}
-
-static rondo_status take_message(struct meeting_bootstrap *self, struct rondo_meet_conn *conn,
-                                 const struct rondo_meet_head *head, const void *data)
-{
-    switch (head->kind) {
-    case RONDO_MEET_TABLE: return take_table(self, data, head->bytes);
-    case RONDO_MEET_PART: return take_part(self, conn, data, head->bytes);
-    case RONDO_MEET_NOTE:
-        return head->bytes == sizeof(struct rondo_rounds_note) && conn->rank >= 0
-                   ? put_item(&self->notes, conn, data, head->bytes)
-                   : RONDO_SUCCESS;
-    case RONDO_MEET_BYE: conn->bye = 1; return RONDO_SUCCESS;
-    default: return RONDO_SUCCESS;
-    }
-}
-
-/* Did the rank's own system end this connection? Then it ends the others too. */
-static int is_closed(const struct rondo_meet_conn *conn)
-{
-    return conn->error == 0 || conn->error == ECONNRESET || conn->error == ECONNREFUSED ||
-           conn->error == EPIPE;
-}
-
-/* What does an ended connection say about its rank? An end without a goodbye is a death, but before the
- * handshake was complete it may be that the rank has closed its listener in order. */
-static enum rondo_rounds_state verdict(const struct rondo_meet_conn *conn)
-{
-    switch (conn->ended_in) {
-    case RONDO_MEET_ACCEPTED_:
-    case RONDO_MEET_WELCOMED: return RONDO_ROUNDS_ALIVE; /* it may be a stranger's */
-    case RONDO_MEET_GREETED: return RONDO_ROUNDS_LEFT;
-    default: return conn->bye ? RONDO_ROUNDS_LEFT : RONDO_ROUNDS_LOST;
-    }
-}
-
-/* A connection has ended. A pair may have several, and what the rank sent before it left may be unread in
- * another one: the rank has ended when all of them have, and in order if one of them said so. */
-static void note_end(struct meeting_bootstrap *self, const struct rondo_meet_conn *ended)
-{
-    enum rondo_rounds_state state = verdict(ended);
-    int said_goodbye = 0;
-    if (ended->rank < 0 || self->state[ended->rank] != RONDO_ROUNDS_ALIVE) {
-        return;
-    }
-    for (const struct rondo_meet_conn *conn = self->conns; conn != NULL && is_closed(ended);
-         conn = conn->next) {
-        if (conn->rank != ended->rank || conn->state == RONDO_MEET_ACCEPTED_) {
-            continue;
-        }
-        if (conn->state != RONDO_MEET_ENDED) {
-            return;
-        }
-        said_goodbye |= conn->bye;
-        state = verdict(conn) > state ? verdict(conn) : state;
-    }
-    self->state[ended->rank] = said_goodbye ? RONDO_ROUNDS_LEFT : state;
-}
-
-static rondo_status accept_all(struct meeting_bootstrap *self)
-{
-    struct rondo_meet_conn *conn;
-    do {
-        rondo_status status = rondo_meet_accept(self->listener, limit_of(self), &conn);
-        if (status != RONDO_SUCCESS) {
-            return rondo_fail_aloud(status);
-        }
-        if (conn != NULL) {
-            add_conn(self, conn);
-        }
-    } while (conn != NULL);
-    return RONDO_SUCCESS;
-}
-
-/* Move all connections between ranks. An ended one stays in the list: it is still the one to send on. One by
- * which too much has come waits, and no other: what this round needs may come by any of them. */
-static rondo_status move_all(struct meeting_bootstrap *self)
-{
-    RONDO_TRY(accept_all(self));
-    for (struct rondo_meet_conn *conn = self->conns; conn != NULL; conn = conn->next) {
-        struct rondo_meet_head head;
-        const void *data;
-        if (conn->state == RONDO_MEET_ENDED) {
-            continue;
-        }
-        rondo_meet_move(conn, conn->parked < PARKED, judge, self);
-        while ((data = rondo_meet_next(conn, &head)) != NULL) {
-            RONDO_TRY(take_message(self, conn, &head, data));
-        }
-        if (conn->state == RONDO_MEET_ENDED) {
-            note_end(self, conn);
-        }
-    }
-    return RONDO_SUCCESS;
-}
-
 /* ---- the creator ---- */
 
 static rondo_status root_open(struct meeting_bootstrap *self)
 {
-    return rondo_meet_connect(&self->id, self->id.addr, self->base.rank, RONDO_MEET_ROOT,
+    return rondo_meet_connect(&self->ranks.id, self->ranks.id.addr, self->base.rank, RONDO_MEET_ROOT,
                               sizeof(int32_t) + sizeof(rondo_round_text), &self->root);
 }
 
@@ -310,13 +61,13 @@ static rondo_status root_lost(struct meeting_bootstrap *self)
 {
     char text[RONDO_SOCKET_ADDR_TEXT];
     int error = self->root->error;
-    rondo_meet_text(text, self->id.addr);
+    rondo_meet_text(text, self->ranks.id.addr);
     root_close(self);
     if (self->registered && !self->asks) {
         return rondo_fail(RONDO_REMOTE_ERROR,
                           "rank %d on %s: the process that made the unique id (pid %d on %s, %s) has exited "
                           "before all ranks had come; it must live until they have",
-                          self->base.rank, rondo_log_host(), self->id.pid, self->id.host, text);
+                          self->base.rank, rondo_log_host(), self->ranks.id.pid, self->ranks.id.host, text);
     }
     errno = error;
     return error == EACCES || error == 0
@@ -324,12 +75,12 @@ static rondo_status root_lost(struct meeting_bootstrap *self)
                             "rank %d on %s: the process that made the unique id (pid %d on %s, %s) does not "
                             "know it any more: it was used already, or that process is another one by now; "
                             "make a new id for each communicator",
-                            self->base.rank, rondo_log_host(), self->id.pid, self->id.host, text)
+                            self->base.rank, rondo_log_host(), self->ranks.id.pid, self->ranks.id.host, text)
                : rondo_fail(RONDO_REMOTE_ERROR,
                             "rank %d on %s cannot reach the process that made the unique id (pid %d on %s, "
                             "%s): %m; it must live until all ranks have called, and RONDO_SOCKET_IFNAME "
                             "name an interface that all hosts reach",
-                            self->base.rank, rondo_log_host(), self->id.pid, self->id.host, text);
+                            self->base.rank, rondo_log_host(), self->ranks.id.pid, self->ranks.id.host, text);
 }
 
 static void take_refusal(struct meeting_bootstrap *self, const void *data, size_t bytes)
@@ -362,7 +113,7 @@ static rondo_status root_answer(struct meeting_bootstrap *self)
 {
     struct rondo_meet_head head;
     const void *data;
-    rondo_meet_move(self->root, 1, judge, self);
+    rondo_meet_move(self->root, 1, rondo_meet_ranks_judge, &self->ranks);
     data = rondo_meet_next(self->root, &head);
     if (data == NULL) {
         return self->root->state == RONDO_MEET_ENDED ? root_lost(self) : RONDO_IN_PROGRESS;
@@ -387,10 +138,10 @@ static rondo_status meeting_open_start(struct rondo_bootstrap *b)
     struct meeting_bootstrap *self = self_of(b);
     struct rondo_meet_register mine = { .rank = b->rank, .nranks = b->nranks };
     self->phase = MEETS;
-    RONDO_TRY(rondo_meet_listen(&self->listener, self->addr));
-    self->is_local = rondo_meeting_is_mine(&self->id);
+    RONDO_TRY(rondo_meet_listen(&self->ranks.listener, self->addr));
+    self->is_local = rondo_meeting_is_mine(&self->ranks.id);
     if (self->is_local) {
-        RONDO_TRY(rondo_meeting_register(&self->id, b->rank, b->nranks, self->addr));
+        RONDO_TRY(rondo_meeting_register(&self->ranks.id, b->rank, b->nranks, self->addr));
         self->registered = 1;
         return RONDO_SUCCESS;
     }
@@ -404,8 +155,8 @@ static rondo_status enter_hub(struct meeting_bootstrap *self, struct rondo_hub *
     rondo_status status = rondo_bootstrap_threads(hub, self->base.rank, &self->inner);
     rondo_hub_release(hub);
     RONDO_TRY(status);
-    close(self->listener);
-    self->listener = -1;
+    close(self->ranks.listener);
+    self->ranks.listener = -1;
     return self->inner->ops->open_start(self->inner);
 }
 
@@ -413,7 +164,7 @@ static rondo_status test_meeting(struct meeting_bootstrap *self)
 {
     if (self->is_local) {
         struct rondo_hub *hub;
-        rondo_status status = rondo_meeting_poll(&self->id, &hub);
+        rondo_status status = rondo_meeting_poll(&self->ranks.id, &hub);
         if (status != RONDO_SUCCESS) {
             return status;
         }
@@ -423,12 +174,12 @@ static rondo_status test_meeting(struct meeting_bootstrap *self)
         }
     }
     if (self->inner == NULL) {
-        RONDO_TRY(move_all(self));
-        if (self->table == NULL && self->root != NULL) {
+        RONDO_TRY(rondo_meet_ranks_move(&self->ranks));
+        if (self->ranks.table == NULL && self->root != NULL) {
             rondo_status status = root_answer(self);
             return status == RONDO_SUCCESS ? RONDO_IN_PROGRESS : status;
         }
-        if (self->table == NULL) {
+        if (self->ranks.table == NULL) {
             return RONDO_IN_PROGRESS;
         }
         root_close(self);
@@ -445,7 +196,7 @@ static rondo_status send_part(void *arg, int rank, const struct rondo_rounds_par
     struct meeting_bootstrap *self = arg;
     struct rondo_meet_part head = { .round = part->round, .at = part->at, .bytes = part->bytes };
     struct rondo_meet_conn *conn;
-    RONDO_TRY(conn_to(self, rank, &conn));
+    RONDO_TRY(rondo_meet_conn_to(&self->ranks, rank, &conn));
     if (conn->state == RONDO_MEET_ENDED) {
         return RONDO_REMOTE_ERROR;
     }
@@ -458,7 +209,7 @@ static rondo_status send_part(void *arg, int rank, const struct rondo_rounds_par
 static rondo_status receive_part(void *arg, int rank, const struct rondo_rounds_part *part)
 {
     struct meeting_bootstrap *self = arg;
-    struct item *item = take_item(&self->parts, rank);
+    struct rondo_meet_item *item = rondo_meet_item_take(&self->ranks.parts, rank);
     struct rondo_meet_part head;
     int fits;
     if (item == NULL) {
@@ -470,8 +221,7 @@ static rondo_status receive_part(void *arg, int rank, const struct rondo_rounds_
     if (fits && part->n > 0) {
         memcpy(self->to + part->where, item->data + sizeof(head), part->n);
     }
-    item->conn->parked -= item->bytes;
-    rondo_free(item);
+    rondo_meet_part_free(item);
     return fits ? RONDO_SUCCESS
                 : rondo_fail(RONDO_INTERNAL_ERROR,
                              "rank %d sent a record of round %u that rank %d, in round %u, does not expect",
@@ -484,7 +234,7 @@ static rondo_status say(void *arg, int rank, const struct rondo_rounds_note *not
     struct rondo_rounds_note mine = *note;
     struct rondo_meet_conn *conn;
     mine.from = self->base.rank;
-    RONDO_TRY(conn_to(self, rank, &conn));
+    RONDO_TRY(rondo_meet_conn_to(&self->ranks, rank, &conn));
     if (conn->state == RONDO_MEET_ENDED) {
         return RONDO_REMOTE_ERROR;
     }
@@ -495,7 +245,7 @@ static rondo_status hear(void *arg, struct rondo_rounds_note *note)
 {
     struct meeting_bootstrap *self = arg;
     for (;;) {
-        struct item *item = take_item(&self->notes, -1);
+        struct rondo_meet_item *item = rondo_meet_item_take(&self->ranks.notes, -1);
         int from;
         if (item == NULL) {
             return RONDO_IN_PROGRESS;
@@ -511,25 +261,25 @@ static rondo_status hear(void *arg, struct rondo_rounds_note *note)
 
 static enum rondo_rounds_state state_of(void *arg, int rank)
 {
-    return ((struct meeting_bootstrap *)arg)->state[rank];
+    return ((struct meeting_bootstrap *)arg)->ranks.state[rank];
 }
 
 /* A connection tells whether the rank's process is there. */
 static void ask(void *arg, int rank)
 {
     struct rondo_meet_conn *conn;
-    (void)conn_to(arg, rank, &conn);
+    (void)rondo_meet_conn_to(&((struct meeting_bootstrap *)arg)->ranks, rank, &conn);
 }
 
 static rondo_status lost(void *arg, int rank)
 {
     struct meeting_bootstrap *self = arg;
     char text[RONDO_SOCKET_ADDR_TEXT];
-    rondo_meet_text(text, addr_of(self, rank));
+    rondo_meet_text(text, rondo_meet_addr_of(&self->ranks, rank));
     return rondo_fail(RONDO_REMOTE_ERROR, "rank %d on %s cannot create the communicator: rank %d (%s) %s",
                       self->base.rank, rondo_log_host(), rank, text,
-                      self->state[rank] == RONDO_ROUNDS_LOST ? "has exited, or cannot be reached"
-                                                             : "has ended its creation");
+                      self->ranks.state[rank] == RONDO_ROUNDS_LOST ? "has exited, or cannot be reached"
+                                                                   : "has ended its creation");
 }
 
 static const struct rondo_rounds_ops rounds_ops = {
@@ -584,11 +334,11 @@ static rondo_status meeting_test(struct rondo_bootstrap *b)
     if (self->rounds.phase == RONDO_ROUNDS_NONE && self->rounds.ended == RONDO_SUCCESS) {
         return RONDO_SUCCESS; /* open is done */
     }
-    RONDO_TRY(move_all(self));
+    RONDO_TRY(rondo_meet_ranks_move(&self->ranks));
     status = rondo_rounds_test(&self->rounds, rondo_now_ns());
-    for (struct rondo_meet_conn *conn = self->conns; conn != NULL; conn = conn->next) {
+    for (struct rondo_meet_conn *conn = self->ranks.conns; conn != NULL; conn = conn->next) {
         if (conn->state == RONDO_MEET_OPEN && rondo_meet_queued(conn) > 0) {
-            rondo_meet_move(conn, 0, judge, self);
+            rondo_meet_move(conn, 0, rondo_meet_ranks_judge, &self->ranks);
         }
     }
     return status;
@@ -599,7 +349,7 @@ static rondo_status missing_of_root(struct meeting_bootstrap *self, int *ranks, 
 {
     rondo_status status = RONDO_SUCCESS;
     if (self->is_local) {
-        rondo_meeting_missing(&self->id, ranks, max, n);
+        rondo_meeting_missing(&self->ranks.id, ranks, max, n);
         return RONDO_SUCCESS;
     }
     if (self->asked_ns == 0) {
@@ -635,49 +385,11 @@ static rondo_status meeting_missing(struct rondo_bootstrap *b, int *ranks, int m
     if (self->phase != HAS_MET) {
         return missing_of_root(self, ranks, max, n);
     }
-    RONDO_TRY(move_all(self));
+    RONDO_TRY(rondo_meet_ranks_move(&self->ranks));
     return rondo_rounds_missing(&self->rounds, rondo_now_ns(), ranks, max, n);
 }
 
 /* ---- the end ---- */
-
-static int is_unsent(const struct rondo_meet_conn *conn)
-{
-    return conn->state == RONDO_MEET_CONNECTING || conn->state == RONDO_MEET_GREETED ||
-           (conn->state == RONDO_MEET_OPEN && rondo_meet_queued(conn) > 0);
-}
-
-/* Write what is queued, for a limited time: a goodbye after it tells the peer that this is no death. */
-static void flush(struct meeting_bootstrap *self, struct rondo_meet_conn *first, int64_t limit_ns)
-{
-    int64_t end = rondo_now_ns() + limit_ns;
-    int open = 1;
-    while (open && rondo_now_ns() < end) {
-        struct pollfd poller = { .fd = -1 };
-        open = 0;
-        for (struct rondo_meet_conn *conn = first; conn != NULL; conn = conn->next) {
-            rondo_meet_move(conn, 1, judge, self);
-            conn->in.from = conn->in.to; /* nobody reads it any more; only the handshake's bytes count */
-            if (is_unsent(conn)) {
-                open = 1;
-                poller = (struct pollfd){ .fd = conn->fd, .events = rondo_meet_events(conn) };
-            }
-        }
-        if (open) {
-            poll(&poller, 1, 5);
-        }
-    }
-}
-
-static void say_goodbye(struct meeting_bootstrap *self, int ok)
-{
-    for (struct rondo_meet_conn *conn = self->conns; conn != NULL; conn = conn->next) {
-        if (conn->state == RONDO_MEET_OPEN || is_unsent(conn)) {
-            (void)rondo_meet_send(conn, RONDO_MEET_BYE, NULL, 0, NULL, 0);
-        }
-    }
-    flush(self, self->conns, ok ? FLUSH_NS : FLUSH_FAILED_NS);
-}
 
 /* Tell the creator, so that a rank that comes later need not wait for its deadline. */
 static void give_up_meeting(struct meeting_bootstrap *self, const rondo_round_text text)
@@ -686,7 +398,7 @@ static void give_up_meeting(struct meeting_bootstrap *self, const rondo_round_te
         return; /* one that was refused is no reason for the others to end */
     }
     if (self->is_local) {
-        rondo_meeting_fail(&self->id, text);
+        rondo_meeting_fail(&self->ranks.id, text);
         return;
     }
     if (self->asks) {
@@ -694,7 +406,7 @@ static void give_up_meeting(struct meeting_bootstrap *self, const rondo_round_te
     }
     if (self->root != NULL || root_open(self) == RONDO_SUCCESS) {
         (void)rondo_meet_send(self->root, RONDO_MEET_FAILED, text, sizeof(rondo_round_text), NULL, 0);
-        flush(self, self->root, FLUSH_FAILED_NS);
+        rondo_meet_flush(&self->ranks, self->root, FLUSH_FAILED_NS);
     }
 }
 
@@ -721,21 +433,10 @@ static void meeting_close(struct rondo_bootstrap *b, int ok)
     } else if (!ok && self->phase == HAS_MET && self->inner == NULL) {
         rondo_rounds_give_up(&self->rounds, b->ended, text);
     }
-    say_goodbye(self, ok);
+    rondo_meet_say_goodbye(&self->ranks, ok ? FLUSH_NS : FLUSH_FAILED_NS);
     root_close(self);
-    free_items(&self->parts);
-    free_items(&self->notes);
-    while (self->conns != NULL) {
-        struct rondo_meet_conn *conn = self->conns;
-        self->conns = conn->next;
-        rondo_meet_free(conn);
-    }
-    if (self->listener >= 0) {
-        close(self->listener);
-    }
     rondo_rounds_release(&self->rounds);
-    rondo_free(self->table);
-    rondo_free(self->state);
+    rondo_meet_ranks_release(&self->ranks);
     rondo_free(self);
     if (ended != RONDO_SUCCESS) {
         rondo_fail_quiet(ended, "%s", kept);
@@ -758,20 +459,17 @@ static rondo_status make(int rank, int nranks, struct meeting_bootstrap **made)
     struct meeting_bootstrap *self;
     rondo_status status;
     RONDO_TRY(RONDO_NEW(self, "a bootstrap"));
-    RONDO_TRY_GOTO(RONDO_NEW_ARRAY(self->state, nranks, "the states of ranks"), fail);
+    RONDO_TRY_GOTO(rondo_meet_ranks_init(&self->ranks, rank, nranks), fail);
     RONDO_TRY_GOTO(rondo_rounds_init(&self->rounds, rank, nranks, &rounds_ops, self), fail);
     self->base.ops = &meeting_ops;
     self->base.rank = rank;
     self->base.nranks = nranks;
     self->base.root_world_rank = -1;
-    self->base.secret = self->id.secret;
-    self->listener = -1;
-    self->parts.end = &self->parts.first;
-    self->notes.end = &self->notes.first;
+    self->base.secret = self->ranks.id.secret;
     *made = self;
     return RONDO_SUCCESS;
 fail:
-    rondo_free(self->state);
+    rondo_meet_ranks_release(&self->ranks);
     rondo_free(self);
     return status;
 }
@@ -786,7 +484,7 @@ rondo_status rondo_bootstrap_meeting(const struct rondo_meeting_id *id, int rank
                           nranks);
     }
     RONDO_TRY(make(rank, nranks, &made));
-    made->id = *id;
+    made->ranks.id = *id;
     *b = &made->base;
     return RONDO_SUCCESS;
 }
@@ -809,17 +507,17 @@ rondo_status rondo_bootstrap_places(const struct rondo_meeting_place *places, in
 {
     struct meeting_bootstrap *made;
     RONDO_TRY(make(rank, nranks, &made));
-    if (rondo_calloc(&made->table, (size_t)nranks, RONDO_ADDR_BYTES, "the ranks' addresses") !=
+    if (rondo_calloc(&made->ranks.table, (size_t)nranks, RONDO_ADDR_BYTES, "the ranks' addresses") !=
         RONDO_SUCCESS) {
         meeting_close(&made->base, 0);
         return RONDO_SYSTEM_ERROR;
     }
     for (int r = 0; r < nranks; r++) {
-        memcpy(made->table + (size_t)r * RONDO_ADDR_BYTES, places[r].addr, RONDO_ADDR_BYTES);
+        memcpy(made->ranks.table + (size_t)r * RONDO_ADDR_BYTES, places[r].addr, RONDO_ADDR_BYTES);
     }
-    made->id.name = places[0].name;
-    memcpy(made->id.secret, places[0].secret, sizeof(made->id.secret));
-    made->listener = listener;
+    made->ranks.id.name = places[0].name;
+    memcpy(made->ranks.id.secret, places[0].secret, sizeof(made->ranks.id.secret));
+    made->ranks.listener = listener;
     made->phase = HAS_MET;
     made->base.met = 1;
     *b = &made->base;
