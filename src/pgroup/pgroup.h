@@ -97,7 +97,6 @@ struct rondo_pgroup {
     struct pg_world *world;
     struct rondo_pgroup *next; /* in the world */
     int refs;
-    int closed; /* destroy has begun */
     char name[32];
     uint64_t id; /* equal on all ranks */
     int rank, n;
@@ -118,7 +117,6 @@ struct rondo_pgroup {
         pthread_t thread;
         rondo_status status; /* the first call that was refused */
         char text[RONDO_ERROR_TEXT];
-        int device;
         rondo_pgroup_opts opts;
         struct pg_call *calls;
         int n, room;
