@@ -97,82 +97,92 @@ static void graphs_are_read(void **state)
     node_destroy(&node);
 }
 
+/* Graphs that nobody can use, and a part of what is said about each. */
+static const struct {
+    const char *text, *part;
+} refused[] = {
+    { "<system version=\"1\"/>", "g.xml:1: <system>: expected the root <graphs version=\"1\">" },
+    { "<graphs version=\"2\"/>", "g.xml:1: <graphs version=\"2\">: expected the root" },
+    { GRAPHS("<graph pattern=\"4\" speedintra=\"1\">"), "g.xml:2: <graph>: the attribute id is missing" },
+    { GRAPHS("<graph id=\"0\" speedintra=\"1\">"), "the attribute pattern is missing" },
+    { GRAPHS(GRAPH(0, 7, 1) REST CHANNEL), "<graph pattern=\"7\">: expected an integer from 1 to 4" },
+    { GRAPHS(GRAPH(0, 1, 1) REST CHANNEL), "a ring cannot have this pattern" },
+    { GRAPHS(GRAPH(1, 4, 1) REST CHANNEL), "a tree cannot have this pattern" },
+    { GRAPHS(GRAPH(0, 4, 33) REST CHANNEL), "<graph nchannels=\"33\">: expected an integer from 0 to 32" },
+    { GRAPHS(GRAPH(0, 4, 2) REST CHANNEL), "the ring has 1 channels, but its nchannels is 2" },
+    { GRAPHS("<graph id=\"0\" pattern=\"4\">"), "the attribute speedintra is missing" },
+    { GRAPHS("<graph id=\"0\" pattern=\"4\" speedintra=\"1000000000\" " REST),
+      "speedintra=\"1000000000\">: expected a number from 0.001 to 100000.000" },
+    { GRAPHS("<graph id=\"0\" pattern=\"4\" speedintra=\"NaN\" " REST), "expected a number from" },
+    { GRAPHS("<graph id=\"0\" pattern=\"4\" speedintra=\"-1\" " REST), "expected a number from" },
+    { GRAPHS("<graph id=\"0\" pattern=\"4\" speedintra=\"1e3\" " REST), "expected a number from" },
+    { GRAPHS("<graph id=\"0\" pattern=\"4\" speedintra=\"1.2.3\" " REST), "expected a number from" },
+    { GRAPHS("<graph id=\"0\" pattern=\"4\" speedintra=\"\" " REST), "expected a number from" },
+    { GRAPHS("<graph id=\"0\" pattern=\"4\" speedintra=\"99999999999999999999999999\" " REST),
+      "expected a number from" },
+    { GRAPHS("<graph id=\"0\" pattern=\"4\" speedintra=\"1\" speedinter=\"1\" typeintra=\"NVX\">"),
+      "typeintra: expected a path type from LOC to DIS" },
+    { GRAPHS("<graph id=\"0\" pattern=\"4\" speedintra=\"1\" speedinter=\"1\" typeintra=\"12\">"),
+      "expected an integer from 0 to 11" },
+    { GRAPHS("<graph id=\"0\" pattern=\"4\" speedintra=\"1\" speedinter=\"1\" typeintra=\"NVL\">"),
+      "typeinter: expected" },
+    { GRAPHS(GRAPH(0, 4, 1) REST CHANNEL "</graph>\n" GRAPH(0, 4, 1) REST CHANNEL),
+      "g.xml:5: <graph id=\"0\">: the ring appears twice" },
+    { GRAPHS(GRAPH(0, 4, 1) REST
+             "<channel><net dev=\"0\"/><gpu dev=\"0\"/><gpu dev=\"0\"/><net dev=\"0\"/></channel>"),
+      "g.xml:3: <gpu dev=\"0\">: it appears twice" },
+    { GRAPHS(GRAPH(0, 4, 1) REST "<channel><net dev=\"0\"/><gpu dev=\"2\"/></channel>"),
+      "<gpu dev=\"2\">: no rank of this node uses it" },
+    { GRAPHS(GRAPH(0, 4, 1) REST "<channel><net dev=\"0\"/><host rank=\"4\"/></channel>"),
+      "<host rank=\"4\">: no rank of this node uses it" },
+    { GRAPHS(GRAPH(0, 4, 1) REST "<channel><net dev=\"0\"/><gpu/></channel>"),
+      "<gpu>: the attribute dev is missing" },
+    { GRAPHS(GRAPH(0, 4, 1) REST "<channel><net dev=\"2\"/></channel>"),
+      "<net dev=\"2\">: no such net; this node has 2" },
+    { GRAPHS(GRAPH(0, 4, 1) REST "<channel><net dev=\"0\"/><net dev=\"0\"/></channel>"),
+      "expected one <net> before the devices and one after them" },
+    { GRAPHS(GRAPH(0, 4, 1) REST "<channel><gpu dev=\"0\"/><net dev=\"0\"/></channel>"),
+      "expected one <net> before the devices" },
+    { GRAPHS(GRAPH(0, 4, 1) REST
+             "<channel><net dev=\"0\"/><gpu dev=\"0\"/><net dev=\"0\"/><gpu dev=\"1\"/></channel>"),
+      "a device after the second <net>" },
+    { GRAPHS(GRAPH(0, 4, 1) REST "<channel><net dev=\"0\"/><gpu dev=\"0\"/><net dev=\"0\"/></channel>"),
+      "g.xml:3: channel 0 has 1 devices, but this node has 2 ranks" },
+    { GRAPHS(GRAPH(0, 4, 1) REST "<channel><gpu dev=\"0\"/><gpu dev=\"1\"/></channel>"),
+      "channel 0 has no nets" },
+    { GRAPHS(GRAPH(0, 4, 1) REST "<channel/>"), "channel 0 has 0 devices" },
+    { "<graphs version=\"1\">", "g.xml:1: the file is truncated inside 1 open element" },
+    { "<!DOCTYPE topology><graphs version=\"1\"/>", "documents with a DTD" },
+    { "", "0 bytes" },
+};
+
 static void graphs_are_refused(void **state)
 {
-    (void)state;
-    static const struct {
-        const char *text, *part;
-    } all[] = {
-        { "<system version=\"1\"/>", "g.xml:1: <system>: expected the root <graphs version=\"1\">" },
-        { "<graphs version=\"2\"/>", "g.xml:1: <graphs version=\"2\">: expected the root" },
-        { GRAPHS("<graph pattern=\"4\" speedintra=\"1\">"), "g.xml:2: <graph>: the attribute id is missing" },
-        { GRAPHS("<graph id=\"0\" speedintra=\"1\">"), "the attribute pattern is missing" },
-        { GRAPHS(GRAPH(0, 7, 1) REST CHANNEL), "<graph pattern=\"7\">: expected an integer from 1 to 4" },
-        { GRAPHS(GRAPH(0, 1, 1) REST CHANNEL), "a ring cannot have this pattern" },
-        { GRAPHS(GRAPH(1, 4, 1) REST CHANNEL), "a tree cannot have this pattern" },
-        { GRAPHS(GRAPH(0, 4, 33) REST CHANNEL),
-          "<graph nchannels=\"33\">: expected an integer from 0 to 32" },
-        { GRAPHS(GRAPH(0, 4, 2) REST CHANNEL), "the ring has 1 channels, but its nchannels is 2" },
-        { GRAPHS("<graph id=\"0\" pattern=\"4\">"), "the attribute speedintra is missing" },
-        { GRAPHS("<graph id=\"0\" pattern=\"4\" speedintra=\"1000000000\" " REST),
-          "speedintra=\"1000000000\">: expected a number from 0.001 to 100000.000" },
-        { GRAPHS("<graph id=\"0\" pattern=\"4\" speedintra=\"NaN\" " REST), "expected a number from" },
-        { GRAPHS("<graph id=\"0\" pattern=\"4\" speedintra=\"-1\" " REST), "expected a number from" },
-        { GRAPHS("<graph id=\"0\" pattern=\"4\" speedintra=\"1e3\" " REST), "expected a number from" },
-        { GRAPHS("<graph id=\"0\" pattern=\"4\" speedintra=\"1.2.3\" " REST), "expected a number from" },
-        { GRAPHS("<graph id=\"0\" pattern=\"4\" speedintra=\"\" " REST), "expected a number from" },
-        { GRAPHS("<graph id=\"0\" pattern=\"4\" speedintra=\"99999999999999999999999999\" " REST),
-          "expected a number from" },
-        { GRAPHS("<graph id=\"0\" pattern=\"4\" speedintra=\"1\" speedinter=\"1\" typeintra=\"NVX\">"),
-          "typeintra: expected a path type from LOC to DIS" },
-        { GRAPHS("<graph id=\"0\" pattern=\"4\" speedintra=\"1\" speedinter=\"1\" typeintra=\"12\">"),
-          "expected an integer from 0 to 11" },
-        { GRAPHS("<graph id=\"0\" pattern=\"4\" speedintra=\"1\" speedinter=\"1\" typeintra=\"NVL\">"),
-          "typeinter: expected" },
-        { GRAPHS(GRAPH(0, 4, 1) REST CHANNEL "</graph>\n" GRAPH(0, 4, 1) REST CHANNEL),
-          "g.xml:5: <graph id=\"0\">: the ring appears twice" },
-        { GRAPHS(GRAPH(0, 4, 1) REST
-                 "<channel><net dev=\"0\"/><gpu dev=\"0\"/><gpu dev=\"0\"/><net dev=\"0\"/></channel>"),
-          "g.xml:3: <gpu dev=\"0\">: it appears twice" },
-        { GRAPHS(GRAPH(0, 4, 1) REST "<channel><net dev=\"0\"/><gpu dev=\"2\"/></channel>"),
-          "<gpu dev=\"2\">: no rank of this node uses it" },
-        { GRAPHS(GRAPH(0, 4, 1) REST "<channel><net dev=\"0\"/><host rank=\"4\"/></channel>"),
-          "<host rank=\"4\">: no rank of this node uses it" },
-        { GRAPHS(GRAPH(0, 4, 1) REST "<channel><net dev=\"0\"/><gpu/></channel>"),
-          "<gpu>: the attribute dev is missing" },
-        { GRAPHS(GRAPH(0, 4, 1) REST "<channel><net dev=\"2\"/></channel>"),
-          "<net dev=\"2\">: no such net; this node has 2" },
-        { GRAPHS(GRAPH(0, 4, 1) REST "<channel><net dev=\"0\"/><net dev=\"0\"/></channel>"),
-          "expected one <net> before the devices and one after them" },
-        { GRAPHS(GRAPH(0, 4, 1) REST "<channel><gpu dev=\"0\"/><net dev=\"0\"/></channel>"),
-          "expected one <net> before the devices" },
-        { GRAPHS(GRAPH(0, 4, 1) REST
-                 "<channel><net dev=\"0\"/><gpu dev=\"0\"/><net dev=\"0\"/><gpu dev=\"1\"/></channel>"),
-          "a device after the second <net>" },
-        { GRAPHS(GRAPH(0, 4, 1) REST "<channel><net dev=\"0\"/><gpu dev=\"0\"/><net dev=\"0\"/></channel>"),
-          "g.xml:3: channel 0 has 1 devices, but this node has 2 ranks" },
-        { GRAPHS(GRAPH(0, 4, 1) REST "<channel><gpu dev=\"0\"/><gpu dev=\"1\"/></channel>"),
-          "channel 0 has no nets" },
-        { GRAPHS(GRAPH(0, 4, 1) REST "<channel/>"), "channel 0 has 0 devices" },
-        { "<graphs version=\"1\">", "g.xml:1: the file is truncated inside 1 open element" },
-        { "<!DOCTYPE topology><graphs version=\"1\"/>", "documents with a DTD" },
-        { "", "0 bytes" },
-    };
     struct node node;
     struct rondo_graph graphs[RONDO_NUM_GRAPHS];
+    (void)state;
     node_make(&node, NODE, 2, 0);
-    for (size_t i = 0; i < RONDO_COUNTOF(all); i++) {
+    for (size_t i = 0; i < RONDO_COUNTOF(refused); i++) {
         rondo_error_clear();
-        if (graphs_parse(graphs, &node, all[i].text) != RONDO_INVALID_ARGUMENT) {
-            fail_msg("not refused: %s", all[i].text);
+        if (graphs_parse(graphs, &node, refused[i].text) != RONDO_INVALID_ARGUMENT) {
+            fail_msg("not refused: %s", refused[i].text);
         }
-        assert_says(all[i].part);
+        assert_says(refused[i].part);
         assert_null(graphs[RONDO_GRAPH_RING].order);
     }
+    node_destroy(&node);
+}
+
+static void graphs_beyond_a_limit_are_refused(void **state)
+{
+    struct node node;
+    struct rondo_graph graphs[RONDO_NUM_GRAPHS];
     size_t bytes;
     char *text = repeat("<graphs version=\"1\">"
                         "<graph id=\"0\" pattern=\"4\" speedintra=\"1\" " REST,
                         CHANNEL, 33, "</graph></graphs>", &bytes);
+    (void)state;
+    node_make(&node, NODE, 2, 0);
     assert_int_equal(rondo_graphs_parse(graphs, node.topo, text, bytes, "g.xml"), RONDO_INVALID_ARGUMENT);
     assert_says("more than the limit of 32 channels");
     rondo_free(text);
@@ -251,6 +261,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(graphs_are_read),
         cmocka_unit_test(graphs_are_refused),
+        cmocka_unit_test(graphs_beyond_a_limit_are_refused),
         cmocka_unit_test(written_graphs_are_read_back),
         cmocka_unit_test(on_one_node_nets_are_ignored),
     };
