@@ -286,16 +286,36 @@ static void test_id_twice(void **state)
     assert_non_null(strstr(again.text, "new id"));
 }
 
+/* Has the creator a rank on its list, on which others are missing? */
+static int is_registered(struct rondo_meeting_id id, int rank, int nranks)
+{
+    struct rondo_bootstrap *asks; /* asks only, and is no member */
+    int ranks[MOST], n = 0, found = 0;
+    rondo_status status;
+    assert_int_equal(rondo_bootstrap_meeting(&id, rank, nranks, &asks), RONDO_SUCCESS);
+    while ((status = asks->ops->missing(asks, ranks, MOST, &n)) == RONDO_IN_PROGRESS) {
+        sched_yield();
+    }
+    for (int i = 0; i < n; i++) {
+        found |= ranks[i] == rank;
+    }
+    asks->ops->close(asks, 1);
+    return status == RONDO_SUCCESS && n > 0 && !found;
+}
+
 /* Begin a rank without moving it: it stays registered. */
 static struct rondo_bootstrap *begin(struct rondo_meeting_id id, int rank, int nranks)
 {
+    int64_t end = rondo_now_ns() + DEADLINE_NS;
     struct rondo_bootstrap *b;
     assert_int_equal(rondo_bootstrap_meeting(&id, rank, nranks, &b), RONDO_SUCCESS);
     assert_int_equal(b->ops->open_start(b), RONDO_SUCCESS);
-    for (int i = 0; i < 200; i++) {
+    do {
         assert_int_equal(b->ops->test(b), RONDO_IN_PROGRESS);
+        assert_true(rondo_now_ns() < end);
         usleep(1000);
-    }
+    } while (!is_registered(id, rank, nranks));
+    assert_int_equal(b->ops->test(b), RONDO_IN_PROGRESS); /* it has been told */
     return b;
 }
 
@@ -366,6 +386,46 @@ static void test_leaves_first(void **state)
     leave(b[0]);
     free(send);
     free(recv);
+}
+
+/* Rank 1 of 3 is not to be had: whoever waits for it finds out before its deadline. */
+static void nobody_is_at(const struct sockaddr_in *addr)
+{
+    struct rondo_bootstrap *b[3];
+    struct rondo_meeting_place places[3];
+    uint8_t mine = 0, all[3];
+    int listener[3];
+    rondo_status status;
+    for (int r = 0; r < 3; r++) {
+        assert_int_equal(rondo_meeting_place_open(&places[r], &listener[r]), RONDO_SUCCESS);
+    }
+    close(listener[1]);
+    if (addr != NULL) {
+        memcpy(places[1].addr, addr, sizeof(*addr));
+    }
+    for (int r = 0; r < 3; r += 2) {
+        assert_int_equal(rondo_bootstrap_places(places, r, 3, listener[r], &b[r]), RONDO_SUCCESS);
+        assert_int_equal(b[r]->ops->allgather_start(b[r], &mine, all, 1), RONDO_SUCCESS);
+    }
+    status = finish(b[0]);
+    assert_int_equal(status, RONDO_REMOTE_ERROR);
+    assert_non_null(strstr(rondo_error_text(), "rank 1 ("));
+    assert_non_null(strstr(rondo_error_text(), "has exited, or cannot be reached"));
+    for (int r = 0; r < 3; r += 2) {
+        b[r]->ended = RONDO_REMOTE_ERROR;
+        b[r]->ops->close(b[r], 0);
+    }
+}
+
+/* Its process is gone; or no network leads there, which connect() says at once. */
+static void test_nobody_is_there(void **state)
+{
+    const struct sockaddr_in nowhere = { .sin_family = AF_INET,
+                                         .sin_port = htons(9),
+                                         .sin_addr = { htonl(INADDR_BROADCAST) } };
+    (void)state;
+    nobody_is_at(NULL);
+    nobody_is_at(&nowhere);
 }
 
 /* Turn until all have done their round; that one has not begun is done. */
@@ -698,6 +758,7 @@ int main(void)
         cmocka_unit_test(test_meets),
         cmocka_unit_test_setup_teardown(test_meets, remote, creator_stop),
         cmocka_unit_test(test_places),
+        cmocka_unit_test(test_nobody_is_there),
         cmocka_unit_test(test_one_is_ahead),
         cmocka_unit_test(test_several),
         cmocka_unit_test_setup_teardown(test_several, remote, creator_stop),

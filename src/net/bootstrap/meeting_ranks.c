@@ -110,6 +110,48 @@ static void add_conn(struct rondo_meet_ranks *ranks, struct rondo_meet_conn *con
     *at = conn;
 }
 
+/* Did the rank's own system end this connection? Then it ends the others too. */
+static int is_closed(const struct rondo_meet_conn *conn)
+{
+    return conn->error == 0 || conn->error == ECONNRESET || conn->error == ECONNREFUSED ||
+           conn->error == EPIPE;
+}
+
+/* What does an ended connection say about its rank? An end without a goodbye is a death, but before the
+ * handshake was complete it may be that the rank has closed its listener in order. */
+static enum rondo_rounds_state verdict(const struct rondo_meet_conn *conn)
+{
+    switch (conn->ended_in) {
+    case RONDO_MEET_ACCEPTED_:
+    case RONDO_MEET_WELCOMED: return RONDO_ROUNDS_ALIVE; /* it may be a stranger's */
+    case RONDO_MEET_GREETED: return RONDO_ROUNDS_LEFT;
+    default: return conn->bye ? RONDO_ROUNDS_LEFT : RONDO_ROUNDS_LOST;
+    }
+}
+
+/* A connection has ended. A pair may have several, and what the rank sent before it left may be unread in
+ * another one: the rank has ended when all of them have, and in order if one of them said so. */
+static void note_end(struct rondo_meet_ranks *ranks, const struct rondo_meet_conn *ended)
+{
+    enum rondo_rounds_state state = verdict(ended);
+    int said_goodbye = 0;
+    if (ended->rank < 0 || ranks->state[ended->rank] != RONDO_ROUNDS_ALIVE) {
+        return;
+    }
+    for (const struct rondo_meet_conn *conn = ranks->conns; conn != NULL && is_closed(ended);
+         conn = conn->next) {
+        if (conn->rank != ended->rank || conn->state == RONDO_MEET_ACCEPTED_) {
+            continue;
+        }
+        if (conn->state != RONDO_MEET_ENDED) {
+            return;
+        }
+        said_goodbye |= conn->bye;
+        state = verdict(conn) > state ? verdict(conn) : state;
+    }
+    ranks->state[ended->rank] = said_goodbye ? RONDO_ROUNDS_LEFT : state;
+}
+
 rondo_status rondo_meet_conn_to(struct rondo_meet_ranks *ranks, int rank, struct rondo_meet_conn **conn)
 {
     *conn = find_conn(ranks, rank);
@@ -117,6 +159,9 @@ rondo_status rondo_meet_conn_to(struct rondo_meet_ranks *ranks, int rank, struct
         RONDO_TRY(rondo_meet_connect(&ranks->id, rondo_meet_addr_of(ranks, rank), ranks->rank, rank,
                                      limit_of(ranks), conn));
         add_conn(ranks, *conn);
+        if ((*conn)->state == RONDO_MEET_ENDED) { /* no network leads there */
+            note_end(ranks, *conn);
+        }
     }
     (*conn)->sends = 1;
     return RONDO_SUCCESS;
@@ -161,48 +206,6 @@ static rondo_status take_message(struct rondo_meet_ranks *ranks, struct rondo_me
     case RONDO_MEET_BYE: conn->bye = 1; return RONDO_SUCCESS;
     default: return RONDO_SUCCESS;
     }
-}
-
-/* Did the rank's own system end this connection? Then it ends the others too. */
-static int is_closed(const struct rondo_meet_conn *conn)
-{
-    return conn->error == 0 || conn->error == ECONNRESET || conn->error == ECONNREFUSED ||
-           conn->error == EPIPE;
-}
-
-/* What does an ended connection say about its rank? An end without a goodbye is a death, but before the
- * handshake was complete it may be that the rank has closed its listener in order. */
-static enum rondo_rounds_state verdict(const struct rondo_meet_conn *conn)
-{
-    switch (conn->ended_in) {
-    case RONDO_MEET_ACCEPTED_:
-    case RONDO_MEET_WELCOMED: return RONDO_ROUNDS_ALIVE; /* it may be a stranger's */
-    case RONDO_MEET_GREETED: return RONDO_ROUNDS_LEFT;
-    default: return conn->bye ? RONDO_ROUNDS_LEFT : RONDO_ROUNDS_LOST;
-    }
-}
-
-/* A connection has ended. A pair may have several, and what the rank sent before it left may be unread in
- * another one: the rank has ended when all of them have, and in order if one of them said so. */
-static void note_end(struct rondo_meet_ranks *ranks, const struct rondo_meet_conn *ended)
-{
-    enum rondo_rounds_state state = verdict(ended);
-    int said_goodbye = 0;
-    if (ended->rank < 0 || ranks->state[ended->rank] != RONDO_ROUNDS_ALIVE) {
-        return;
-    }
-    for (const struct rondo_meet_conn *conn = ranks->conns; conn != NULL && is_closed(ended);
-         conn = conn->next) {
-        if (conn->rank != ended->rank || conn->state == RONDO_MEET_ACCEPTED_) {
-            continue;
-        }
-        if (conn->state != RONDO_MEET_ENDED) {
-            return;
-        }
-        said_goodbye |= conn->bye;
-        state = verdict(conn) > state ? verdict(conn) : state;
-    }
-    ranks->state[ended->rank] = said_goodbye ? RONDO_ROUNDS_LEFT : state;
 }
 
 static rondo_status accept_all(struct rondo_meet_ranks *ranks)
