@@ -232,6 +232,62 @@ static void describe_names_the_missing_message_of_a_mailbox(void **state)
     world_free(w);
 }
 
+/* The core of the calling thread: replaces libc's in the whole program. */
+static int here;
+int sched_getcpu(void) { return here; }
+
+/* Does rank i, on that core, find that all ranks that it waits for run elsewhere? */
+static int waits_for_others_elsewhere(struct world *w, int i, int core)
+{
+    here = core;
+    progress_until_stuck(w->rank[i].exec);
+    return rondo_exec_cpu.elsewhere(w->rank[i].exec);
+}
+
+static void a_rank_knows_whether_it_waits_for_one_on_its_core(void **state)
+{
+    static const int core[] = { 0, 0, 1, 1 };
+    struct call c = { RONDO_ALGO_ONESHOT, RONDO_PROTO_SIMPLE, RONDO_COLL_ALL_REDUCE, 3 }, from_root = c;
+    struct world *w = world_new(4, 0, 0);
+    (void)state;
+    submit(&w->rank[0], &c, 0);
+    submit(&w->rank[2], &c, 0);
+    assert_int_equal(waits_for_others_elsewhere(w, 0, 0), 0); /* where rank 3 runs is not known */
+    assert_int_equal(waits_for_others_elsewhere(w, 2, 1), 0);
+    submit(&w->rank[1], &c, 0);
+    assert_int_equal(waits_for_others_elsewhere(w, 1, 0), 0);
+    submit(&w->rank[3], &c, 0);
+    assert_int_equal(waits_for_others_elsewhere(w, 3, 1), 0); /* it has ended */
+    for (int i = 0; i < 4; i++) {
+        progress_until_stuck(w->rank[i].exec);
+        *rondo_mailbox_core(&w->rank[i].mailbox, i) = (uint32_t)core[i] + 1;
+    }
+
+    for (int i = 0; i < 3; i++) {
+        submit(&w->rank[i], &c, 1);
+        progress_until_stuck(w->rank[i].exec);
+    }
+    assert_int_equal(waits_for_others_elsewhere(w, 0, 0), 1);
+    assert_int_equal(waits_for_others_elsewhere(w, 2, 1), 0);
+    assert_int_equal(waits_for_others_elsewhere(w, 0, 1), 0); /* it has moved to rank 3's core, */
+    assert_int_equal(*rondo_mailbox_core(&w->rank[3].mailbox, 0), 2);
+    assert_int_equal(waits_for_others_elsewhere(w, 0, 0), 1); /* and back */
+    assert_int_equal(waits_for_others_elsewhere(w, 0, -1), 0);
+    submit(&w->rank[3], &c, 1);
+    for (int i = 3; i >= 0; i--) {
+        progress_until_stuck(w->rank[i].exec);
+        assert_int_equal(w->rank[i].open, 0);
+    }
+
+    *rondo_mailbox_core(&w->rank[0].mailbox, 0) = 1;
+    from_root.coll = RONDO_COLL_BROADCAST;
+    for (int i = 1; i < 4; i++) {
+        submit(&w->rank[i], &from_root, 2);
+        assert_int_equal(waits_for_others_elsewhere(w, i, core[i]), core[i] != core[0]);
+    }
+    world_free(w);
+}
+
 /* The last rank waits for nothing. A rank that comes earlier has published, and goes on in a lane. */
 static void mailbox_calls_can_end_on_the_fast_path(void **state)
 {
@@ -386,6 +442,7 @@ int main(void)
         cmocka_unit_test(ranks_may_be_threads),
         cmocka_unit_test(describe_names_the_awaited_rank),
         cmocka_unit_test(describe_names_the_missing_message_of_a_mailbox),
+        cmocka_unit_test(a_rank_knows_whether_it_waits_for_one_on_its_core),
         cmocka_unit_test(mailbox_calls_can_end_on_the_fast_path),
         cmocka_unit_test(a_root_waits_for_nobody_until_its_banks_are_used_up),
         cmocka_unit_test(drop_forgets_runs),

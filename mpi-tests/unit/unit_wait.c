@@ -242,6 +242,50 @@ static void without_spins_a_whole_slice_counts_as_well(void **state)
     assert_int_equal(oversubscription.waits, 16);
 }
 
+static int are_elsewhere, asked;
+static int elsewhere(void *arg)
+{
+    (void)arg;
+    asked++;
+    return are_elsewhere;
+}
+
+/* The looks come before a round that checks and yields, and take the place of none. */
+static void a_short_wait_for_others_elsewhere_looks_before_it_yields(void **state)
+{
+    int looks = clock_looks;
+    (void)state;
+    wait.elsewhere = elsewhere;
+    are_elsewhere = 1;
+    rounds(64);
+    assert_int_equal(yields + seen.checks + clock_looks - looks, 0);
+    rounds(1);
+    assert_int_equal(yields, 1);
+    assert_int_equal(seen.checks, 1);
+    rounds(10);
+    are_elsewhere = 0; /* one of them came to this core */
+    rounds(1);
+    assert_int_equal(yields, 2);
+    are_elsewhere = 1;
+    rounds(30 * 65);
+    assert_int_equal(yields, 32);
+    asked = 0;
+    rounds(10); /* it is long by now */
+    assert_int_equal(yields, 42);
+    assert_int_equal(asked, 0);
+    assert_int_equal(seen.checks, 42);
+    rondo_wait_reset(&wait);
+    rounds(64);
+    assert_int_equal(yields, 42);
+    policy.spins = 100;
+    rondo_wait_begin(&wait, &policy);
+    wait.elsewhere = elsewhere;
+    asked = 0;
+    rounds(200); /* a wait that spun has looked for long enough */
+    assert_int_equal(yields, 42 + 101);
+    assert_int_equal(asked, 0);
+}
+
 static void idle_hooks_run_only_in_a_long_wait(void **state)
 {
     (void)state;
@@ -415,6 +459,7 @@ int main(void)
         TEST(a_long_yield_suspends_spinning),
         TEST(a_yield_of_a_whole_slice_does_not),
         TEST(without_spins_a_whole_slice_counts_as_well),
+        TEST(a_short_wait_for_others_elsewhere_looks_before_it_yields),
         TEST(idle_hooks_run_only_in_a_long_wait),
         TEST(idle_hooks_also_run_while_spinning),
         TEST(sleeps_of_a_long_wait_grow_within_bounds),

@@ -17,6 +17,8 @@
  * one for all, set once some rank has revoked access to its buffers. A rank sets its mark before it reads the
  * common one; a rank that revokes access sets the common one before it reads the others: one of the two sees
  * the other (kern/cpu/exec_cpu.h).
+ *
+ * A rank that has to wait shows on which core it runs: others yield to it only if that is their own core.
  */
 #ifndef RONDO_BASE_MAILBOX_H
 #define RONDO_BASE_MAILBOX_H
@@ -90,6 +92,11 @@ RONDO_FN uint32_t *rondo_mailbox_mark(const struct rondo_mailbox *b, int rank)
 RONDO_FN uint32_t *rondo_mailbox_count(const struct rondo_mailbox *b, int rank)
 {
     return rondo_mailbox_mark(b, b->nranks + 1 + rank);
+}
+/* The core on which a rank last waited, from 1 on; 0: it has not. On the line after the count. */
+RONDO_FN uint32_t *rondo_mailbox_core(const struct rondo_mailbox *b, int rank)
+{
+    return rondo_mailbox_count(b, rank) + RONDO_CACHE_LINE / sizeof(uint32_t);
 }
 RONDO_FN uint8_t *rondo_mailbox_rooted(const struct rondo_mailbox *b, uint32_t op, int rank)
 {

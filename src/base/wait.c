@@ -4,8 +4,10 @@
 #include <time.h>
 
 enum {
-    LOOK_EVERY = 16,   /* rounds of yielding between two checks of the hooks and the clock */
-    IDLE_AFTER = 1000, /* rounds after which a wait is long */
+    MOST_LOOKS = 64,     /* for a rank that runs elsewhere: longer than another core takes to switch to it */
+    LOOKING_ROUNDS = 32, /* of yielding, after which a wait does so no more */
+    LOOK_EVERY = 16,     /* rounds of yielding between two checks of the hooks and the clock */
+    IDLE_AFTER = 1000,   /* rounds after which a wait is long */
     IDLE_EVERY =
         128, /* rounds between two runs of the idle hooks; slow rounds while spinning are multiples of it */
     LONG_YIELD_NS = 5 * 1000, /* a yield that takes longer has let another process run */
@@ -91,12 +93,30 @@ static void give_way(struct rondo_wait *wait)
     }
 }
 
+/* Instead of a yield: @return 1: look again. It counts as no round. */
+static int looks_on(struct rondo_wait *wait)
+{
+    if (wait->elsewhere == NULL || wait->rounds > LOOKING_ROUNDS || wait->looks == MOST_LOOKS ||
+        !wait->elsewhere(wait->policy->arg)) {
+        wait->looks = 0;
+        return 0;
+    }
+    wait->looks++;
+    wait->rounds--;
+    rondo_cpu_relax();
+    return 1;
+}
+
 rondo_status rondo_wait_once_slow(struct rondo_wait *wait)
 {
     const struct rondo_wait_policy *policy = wait->policy;
     int spinning = wait->rounds < wait->spins;
     int moved = 0;
     int64_t waited_ns, now_ns;
+
+    if (!spinning && looks_on(wait)) {
+        return RONDO_SUCCESS;
+    }
 
     if (policy->check) {
         RONDO_TRY(policy->check(policy->arg));

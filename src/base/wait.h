@@ -4,6 +4,9 @@
  * the abort flag, runs the progress hooks and ends at its deadline. The policy is decided once per
  * communicator, from the node's core sets.
  *
+ * A yield helps only if those whom the wait is for run on this core: else it wakes one that has to wait, too,
+ * and that one yields back. So where they are known to run elsewhere, a short wait looks some more first.
+ *
  *   struct rondo_wait wait;
  *   rondo_wait_begin(&wait, &policy);
  *   while (!ready) RONDO_TRY(rondo_wait_once(&wait));
@@ -50,6 +53,9 @@ enum { RONDO_EAGER_ROUNDS = 24 };
 struct rondo_wait {
     const struct rondo_wait_policy *policy;
     uint32_t rounds, spins;
+    /* Do those whom it waits for run on other cores? Gets the policy's arg. NULL: that is not known. */
+    int (*elsewhere)(void *arg);
+    uint32_t looks;      /* since the last yield, for those that do */
     int warned, noticed; /* noticed: oversubscription, in this wait */
     int64_t start_ns;    /* 0 while the wait is too short to be worth reading the clock */
 };
@@ -57,6 +63,7 @@ struct rondo_wait {
 static inline void rondo_wait_begin(struct rondo_wait *wait, const struct rondo_wait_policy *policy)
 {
     wait->policy = policy;
+    wait->elsewhere = NULL;
     wait->spins = policy->spins;
     if (RONDO_UNLIKELY(policy->oversubscription != NULL && policy->oversubscription->waits > 0)) {
         policy->oversubscription->waits--;
@@ -64,7 +71,7 @@ static inline void rondo_wait_begin(struct rondo_wait *wait, const struct rondo_
     } else if (policy->oversubscription != NULL) {
         policy->oversubscription->doubled = 0;
     }
-    wait->rounds = 0;
+    wait->rounds = wait->looks = 0;
     wait->warned = wait->noticed = 0;
     wait->start_ns = 0;
 }
@@ -72,7 +79,7 @@ static inline void rondo_wait_begin(struct rondo_wait *wait, const struct rondo_
 /** There was progress: start the wait anew. */
 static inline void rondo_wait_reset(struct rondo_wait *wait)
 {
-    wait->rounds = 0;
+    wait->rounds = wait->looks = 0;
     wait->start_ns = 0;
     wait->spins = wait->noticed ? 0 : wait->spins < wait->policy->spins ? wait->spins : wait->policy->spins;
 }

@@ -571,6 +571,12 @@ rondo_status rondo_ctx_progress(struct rondo_ctx *ctx, int *moved)
                                                       : rondo_net_progress(&ctx->wiring.net, moved);
 }
 
+static int on_elsewhere(void *arg)
+{
+    const struct rondo_ctx *ctx = arg;
+    return ctx->running.exec_ops->elsewhere(ctx->running.exec);
+}
+
 /* A rank that closes a connection because of an error also reports it over the control plane: wait a moment
  * for the cause. */
 static rondo_status with_reason(struct rondo_ctx *ctx, rondo_status status)
@@ -595,6 +601,9 @@ rondo_status rondo_ctx_wait(struct rondo_ctx *ctx, const int *open)
 {
     struct rondo_wait wait;
     rondo_wait_begin(&wait, &ctx->running.policy);
+    if (ctx->running.policy.spins == 0 && ctx->running.exec_ops->elsewhere != NULL) {
+        wait.elsewhere = on_elsewhere; /* more ranks than cores */
+    }
     ctx->running.stall_checks = 0;
     for (;;) {
         int moved = 0;

@@ -126,6 +126,9 @@ struct rondo_exec_ops {
     /* What the blocked run number `at` waits for, from 0: "data from rank 3 (channel 0, simple, step 17)".
      * blocked->peer as in mismatch, or RONDO_NO_PEER when no more waits. @return bytes written. */
     int (*describe)(struct rondo_exec *exec, int at, char *text, size_t size, struct rondo_blocked *blocked);
+    /* Do all local ranks that the runs wait for run on other cores than this thread? 0: no, or it is not
+     * known. NULL: never known. */
+    int (*elsewhere)(struct rondo_exec *exec);
     void (*close)(struct rondo_exec *exec);
 };
 

@@ -686,13 +686,18 @@ static struct rondo_blocked blocked_on(const struct rondo_conn *conn, const stru
                                    .step = conn->step };
 }
 
+static int waits_by_mailbox(const struct rondo_run *run, const struct rondo_flow *flow)
+{
+    return (flow->step.act & (RONDO_PUBLISH | RONDO_COLLECT | RONDO_OPEN | RONDO_CLOSE | RONDO_GROUPS)) ||
+           (run->in_place && (flow->step.act & RONDO_PULL));
+}
+
 /* What a flow waits for; what NONE: nothing. */
 static struct rondo_blocked blocked_flow(const struct rondo_run *run, const struct rondo_flow *flow)
 {
     const struct rondo_work *w = &run->work;
     struct slice s;
-    if ((flow->step.act & (RONDO_PUBLISH | RONDO_COLLECT | RONDO_OPEN | RONDO_CLOSE | RONDO_GROUPS)) ||
-        (run->in_place && (flow->step.act & RONDO_PULL))) {
+    if (waits_by_mailbox(run, flow)) {
         return (struct rondo_blocked){ .peer = -1 - (int)flow->unit, /* the mailbox's local rank */
                                        .channel = (uint16_t)w->channel,
                                        .proto = RONDO_NUM_PROTOS,
@@ -760,6 +765,13 @@ static int exec_cpu_describe(struct rondo_exec *exec, int at, char *text, size_t
     return 0;
 }
 
+static int exec_cpu_elsewhere(struct rondo_exec *exec)
+{
+    const struct rondo_run *run = exec->nactive == 1 ? exec->lane[exec->active[0]].first : NULL;
+    return run != NULL && run->work.mailbox != NULL && run->nflows == 1 &&
+           waits_by_mailbox(run, &run->flow[0]) && rondo_mailbox_elsewhere(&run->work, &run->flow[0]);
+}
+
 const struct rondo_exec_ops rondo_exec_cpu = {
     .name = "cpu",
     .open = exec_cpu_open,
@@ -769,5 +781,6 @@ const struct rondo_exec_ops rondo_exec_cpu = {
     .progress = exec_cpu_progress,
     .drop = exec_cpu_drop,
     .describe = exec_cpu_describe,
+    .elsewhere = exec_cpu_elsewhere,
     .close = exec_cpu_close,
 };

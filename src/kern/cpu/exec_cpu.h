@@ -64,6 +64,8 @@ int rondo_mailbox_reached(const struct rondo_mailbox *mailbox, int rank, uint32_
 int rondo_oneshot_publish(const struct rondo_work *w, struct rondo_flow *flow);
 int rondo_oneshot_collect(struct rondo_exec *exec, const struct rondo_work *w, struct rondo_flow *flow,
                           rondo_reduce_fn *reduce, rondo_status *status);
+/** Do the ranks whose messages the step waits for run on other cores than this thread? */
+int rondo_mailbox_elsewhere(const struct rondo_work *w, const struct rondo_flow *flow);
 /** The reduction of a step; NULL: it copies. */
 rondo_reduce_fn *rondo_shot_reduce(const struct rondo_work *w, const struct rondo_step *step);
 /** The same without steps (exec.h). */

@@ -353,6 +353,51 @@ int rondo_oneshot_collect(struct rondo_exec *exec, const struct rondo_work *w, s
     return 1;
 }
 
+/* ---- where the ranks run ---- */
+
+/* @return this thread's core, from 1 on, which the other ranks see; 0: unknown */
+static uint32_t show_core(const struct rondo_mailbox *mailbox)
+{
+    uint32_t *shown = rondo_mailbox_core(mailbox, mailbox->index), core = (uint32_t)(sched_getcpu() + 1);
+    if (RONDO_UNLIKELY(__atomic_load_n(shown, __ATOMIC_RELAXED) != core)) {
+        __atomic_store_n(shown, core, __ATOMIC_RELAXED);
+    }
+    return core;
+}
+
+/* Does the step wait for this local rank, from which nothing has come yet? */
+static int lacks(const struct rondo_work *w, const struct rondo_flow *flow, int r)
+{
+    const struct rondo_mailbox *mailbox = w->mailbox;
+    int rooted = is_rooted(w) && rondo_algo_medium(w->algo) == RONDO_MEDIUM_MAILBOX;
+    if (r == mailbox->index) {
+        return 0;
+    }
+    if (flow->step.act & (RONDO_GROUPS | RONDO_PULL) || (rooted && flow->step.act & RONDO_PUBLISH)) {
+        return r == (int)flow->unit;
+    }
+    if (rooted) {
+        return (w->coll == RONDO_COLL_REDUCE || r == w->seat.root) &&
+               (uint32_t)rooted_word(mailbox, mailbox->rooted, r) != mailbox->rooted;
+    }
+    return (uint32_t)__atomic_load_n(
+               (const uint64_t *)(const void *)rondo_mailbox_place(mailbox, mailbox->op, r),
+               __ATOMIC_RELAXED) != mailbox->op;
+}
+
+int rondo_mailbox_elsewhere(const struct rondo_work *w, const struct rondo_flow *flow)
+{
+    const struct rondo_mailbox *mailbox = w->mailbox;
+    uint32_t core = show_core(mailbox);
+    for (int r = (int)flow->unit; r < mailbox->nranks; r++) {
+        uint32_t its = __atomic_load_n(rondo_mailbox_core(mailbox, r), __ATOMIC_RELAXED);
+        if ((its == core || its == 0) && lacks(w, flow, r)) {
+            return 0;
+        }
+    }
+    return core != 0;
+}
+
 /* ---- one-shot without steps ---- */
 
 rondo_reduce_fn *rondo_shot_reduce(const struct rondo_work *w, const struct rondo_step *step)
