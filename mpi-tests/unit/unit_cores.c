@@ -145,6 +145,24 @@ static void a_thread_is_bound_near_a_device(void **state)
     assert_int_equal(rondo_cores_count(&cores), 0);
 }
 
+static void a_thread_moves_to_another_core_and_keeps_its_affinity(void **state)
+{
+    cpu_set_t all, one, after;
+    (void)state;
+    assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
+    int here = sched_getcpu();
+    if (CPU_COUNT(&all) > 1) {
+        CPU_ZERO(&one);
+        CPU_SET(here, &one);
+        assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+        assert_int_equal(rondo_cores_move(), -1);
+        assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
+    }
+    assert_int_equal(rondo_cores_move(), CPU_COUNT(&all) > 1 ? 0 : -1);
+    assert_int_equal(sched_getaffinity(0, sizeof after, &after), 0);
+    assert_true(CPU_EQUAL(&all, &after));
+}
+
 static void the_nearest_level_with_a_cpuset_applies(void **state)
 {
     (void)state;
@@ -268,6 +286,7 @@ int main(int argc, char **argv)
         TEST(allowed_cores_follow_the_threads_affinity),
         TEST(sets_unite_and_count),
         TEST(a_thread_is_bound_near_a_device),
+        TEST(a_thread_moves_to_another_core_and_keeps_its_affinity),
         TEST(library_threads_leave_signals_to_the_program),
     };
     return cmocka_run_group_tests(tests, tree_make, tree_remove);

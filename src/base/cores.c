@@ -149,6 +149,23 @@ static int affinity(pid_t pid, struct rondo_cores *cores)
 
 int rondo_cores_affinity(struct rondo_cores *cores) { return affinity(0, cores); }
 
+int rondo_cores_move(void)
+{
+    size_t size = CPU_ALLOC_SIZE(KERNEL_CORES);
+    cpu_set_t *own = CPU_ALLOC(KERNEL_CORES), *others = CPU_ALLOC(KERNEL_CORES);
+    int here = sched_getcpu();
+    int moved = own != NULL && others != NULL && here >= 0 && sched_getaffinity(0, size, own) == 0;
+    if (moved) {
+        memcpy(others, own, size);
+        CPU_CLR_S((size_t)here, size, others);
+        moved = CPU_COUNT_S(size, others) > 0 && sched_setaffinity(0, size, others) == 0;
+        moved = moved && sched_setaffinity(0, size, own) == 0;
+    }
+    CPU_FREE(own);
+    CPU_FREE(others);
+    return moved ? 0 : -1;
+}
+
 /* Keep the lowest cores. */
 static void cut_to_quota(struct rondo_cores *cores, const char *membership)
 {

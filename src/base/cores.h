@@ -39,5 +39,8 @@ int rondo_cores_near(const char *directory, struct rondo_cores *cores);
 void rondo_cores_intersect(struct rondo_cores *cores, const struct rondo_cores *other);
 /** Bind the calling thread to these cores. @return 0, or -1 if it may run on none of them. */
 int rondo_cores_bind(const struct rondo_cores *cores);
+/** Move the calling thread to another core, if it may use one. Its affinity stays as it is. Takes some 30 us.
+ * @return 0, or -1: there is no other one. */
+int rondo_cores_move(void);
 
 #endif

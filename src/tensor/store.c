@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/cores.h"
 #include "base/inside.h"
 #include "base/log.h"
 #include "base/param.h"
@@ -28,6 +29,7 @@ enum {
     IDLE_SLEEP_NS = 20000000, /* the longest sleep is this */
     DRIVEN_NS = 1000000,      /* over net devices, it looks this often whether drivers still are there */
     YIELDING_WAITS = 16,      /* after a wait that spun in vain, this many do not spin */
+    MOST_SHARED = 255,        /* so many such waits, at most, between two moves to another core */
     IDLE_ROUNDS = 20,         /* rounds without progress before the thread sleeps */
     CONTROL_EVERY = 16, /* rounds of a driver that spins, between two looks at control plane and clock */
     DRIVER_SLEEP_NS = 2000000 /* a driver sleeps between its looks from then on */
@@ -260,13 +262,37 @@ static void driver_end(struct rondo_tensor_core *core)
 }
 
 /* What came with the first yield, after all spins were in vain, was made on this core meanwhile. That yield
- * may have been too short to be noticed, and then each wait would spin in vain. */
-static void note_shared_core(const struct rondo_wait *wait)
+ * may have been too short to be noticed, and then each wait would spin in vain. restarts: the wait had other
+ * progress before. */
+static void note_shared_core(struct rondo_tensor_core *core, const struct rondo_wait *wait, int restarts)
 {
     struct rondo_oversubscription *seen = wait->policy->oversubscription;
-    if (seen != NULL && wait->spins > 0 && wait->rounds >= wait->spins && wait->rounds - wait->spins <= 1) {
-        seen->waits = YIELDING_WAITS;
+    if (seen == NULL || wait->rounds == 0) {
+        return;
     }
+    if (wait->rounds < wait->spins) { /* it was made on another core */
+        core->shared = core->shared_most = 0;
+    } else if (wait->rounds - wait->spins <= 1) {
+        seen->waits = wait->spins > 0 ? YIELDING_WAITS : seen->waits;
+        core->shared += !restarts;
+    }
+}
+
+/* The kernel may leave two ranks that yield to one another on a core for a second, while another core is
+ * idle. So move; if that did not help, because all cores have work, again after twice as many such waits.
+ * @return 1: it has moved */
+static int move_apart(struct rondo_tensor_core *core)
+{
+    if (core->shared <= core->shared_most) {
+        return 0;
+    }
+    core->shared = 0;
+    core->shared_most = core->shared_most < MOST_SHARED ? 2 * core->shared_most + 1 : MOST_SHARED;
+    pthread_mutex_unlock(&core->lock);
+    int moved = rondo_cores_move() == 0;
+    pthread_mutex_lock(&core->lock);
+    core->moves++;
+    return moved;
 }
 
 rondo_status rondo_tensor_wait_until(struct rondo_tensor_core *core, int (*done)(void *arg), void *arg,
@@ -277,12 +303,16 @@ rondo_status rondo_tensor_wait_until(struct rondo_tensor_core *core, int (*done)
     int64_t end = timeout_ns > 0 ? rondo_now_ns() + timeout_ns : INT64_MAX;
     rondo_status status = RONDO_SUCCESS;
     struct rondo_wait wait;
+    int restarts = 0;
     if (core->ctx != NULL) {
         const struct rondo_wait_policy *of_calls = &core->ctx->running.policy;
         policy.spins = of_calls->spins;
         policy.oversubscription = of_calls->oversubscription != NULL ? &seen : NULL;
     }
     driver_begin(core);
+    if (move_apart(core)) {
+        seen = (struct rondo_oversubscription){ 0 };
+    }
     rondo_wait_begin(&wait, &policy);
     for (uint32_t rounds = 0;; rounds++) {
         int moved = 0;
@@ -293,7 +323,7 @@ rondo_status rondo_tensor_wait_until(struct rondo_tensor_core *core, int (*done)
             progress_conns(core, &moved);
         }
         if (done(arg)) {
-            note_shared_core(&wait);
+            note_shared_core(core, &wait, restarts);
             break;
         }
         if (core->failure != RONDO_SUCCESS) {
@@ -307,6 +337,7 @@ rondo_status rondo_tensor_wait_until(struct rondo_tensor_core *core, int (*done)
         pthread_mutex_unlock(&core->lock);
         if (moved) {
             rondo_wait_begin(&wait, &policy); /* waits of publishers are long: they notice anew */
+            restarts = 1;
         } else {
             (void)rondo_wait_once(&wait); /* without deadline and checks it reports no error */
         }

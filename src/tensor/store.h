@@ -250,6 +250,9 @@ struct rondo_tensor_core {
     int drivers;                                    /* threads that make progress while they wait; atomic */
     int spins;                                      /* drivers spin: ranks have cores of their own */
     struct rondo_oversubscription oversubscription; /* as drivers have noticed it */
+    /* waits that shared their core with the rank that ended them, since it moved to another core; after how
+     * many it moves again; how often it has tried to */
+    uint32_t shared, shared_most, moves;
     int wants_thread, stop, has_thread;
     pthread_t thread;
     rondo_tensor_stats stats;
