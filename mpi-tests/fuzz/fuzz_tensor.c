@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "tensor/frame.h"
+#include "tensor/numbers.h"
 
 static void require(int condition)
 {
@@ -11,7 +12,27 @@ static void require(int condition)
     }
 }
 
-static size_t take_message(const uint8_t *data, size_t bytes)
+/* What a number stands for is what it was given to, and as valid as that. */
+static void take_number(struct rondo_tensor_numbers *numbers, const struct rondo_tensor_message *message)
+{
+    uint8_t bytes[RONDO_TENSOR_MAX_MESSAGE];
+    struct rondo_tensor_message request, again;
+    size_t used, n;
+    if (message->type == RONDO_TENSOR_NUMBERED_REQUEST) {
+        require(rondo_tensor_numbers_set(numbers, message) == RONDO_SUCCESS);
+        require(rondo_tensor_numbers_get(numbers, message, &request) == RONDO_SUCCESS);
+        require(request.name_bytes == message->name_bytes &&
+                memcmp(request.name, message->name, message->name_bytes) == 0);
+    } else if ((message->type != RONDO_TENSOR_REPEAT_REQUEST &&
+                message->type != RONDO_TENSOR_REPEAT_TO_PLACE) ||
+               rondo_tensor_numbers_get(numbers, message, &request) != RONDO_SUCCESS) {
+        return;
+    }
+    n = rondo_tensor_encode(&request, bytes, sizeof(bytes));
+    require(n > 0 && rondo_tensor_decode(bytes, n, &again, &used) == RONDO_SUCCESS && used == n);
+}
+
+static size_t take_message(struct rondo_tensor_numbers *numbers, const uint8_t *data, size_t bytes)
 {
     uint8_t copy[RONDO_TENSOR_MAX_MESSAGE];
     struct rondo_tensor_message message;
@@ -27,6 +48,7 @@ static size_t take_message(const uint8_t *data, size_t bytes)
     if (rondo_tensor_meta_slice(&message.meta, &message.slice, &part, &offset) == RONDO_SUCCESS) {
         require(offset <= message.meta.bytes && part.bytes <= message.meta.bytes - offset);
     }
+    take_number(numbers, &message);
     return used;
 }
 
@@ -67,6 +89,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     uint8_t head[RONDO_TENSOR_BATCH_HEAD];
+    struct rondo_tensor_numbers numbers = { NULL, 0 };
     size_t end, used;
     take_frame(data, bytes);
     if (bytes >= sizeof(head) &&
@@ -77,10 +100,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         bytes = end - sizeof(head);
     }
     for (; bytes > 0; data += used, bytes -= used) {
-        used = take_message(data, bytes);
+        used = take_message(&numbers, data, bytes);
         if (used == 0) {
             break;
         }
     }
+    rondo_tensor_numbers_release(&numbers);
     return 0;
 }

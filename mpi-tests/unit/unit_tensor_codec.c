@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "tensor/arena.h"
 #include "tensor/codec.h"
+#include "tensor/numbers.h"
 
 static uint64_t seed;
 
@@ -64,6 +65,7 @@ static void random_message(struct rondo_tensor_message *m, char *name, char *tex
     if (fields & RONDO_TENSOR_F_META) random_meta(&m->meta);
     if (fields & RONDO_TENSOR_F_CHECKSUM) m->checksum = rnd();
     if (fields & RONDO_TENSOR_F_RANK) m->rank = (int32_t)rnd();
+    if (fields & RONDO_TENSOR_F_NUMBER) m->number = (uint32_t)(rnd() % RONDO_TENSOR_NUMBERS);
     if (fields & RONDO_TENSOR_F_STATUS) {
         m->status = RONDO_SYSTEM_ERROR;
         m->text_bytes = rnd() % (RONDO_TENSOR_MAX_TEXT + 1);
@@ -86,7 +88,8 @@ static void assert_same(const struct rondo_tensor_message *a, const struct rondo
     assert_true(a->slice.part == b->slice.part && a->slice.first == b->slice.first &&
                 a->slice.count == b->slice.count);
     assert_true(rondo_tensor_meta_same(&a->meta, &b->meta));
-    assert_true(a->checksum == b->checksum && a->status == b->status && a->rank == b->rank);
+    assert_true(a->checksum == b->checksum && a->status == b->status && a->rank == b->rank &&
+                a->number == b->number);
     assert_int_equal(a->name_bytes, b->name_bytes);
     assert_int_equal(a->text_bytes, b->text_bytes);
     assert_true(a->name_bytes == 0 || memcmp(a->name, b->name, a->name_bytes) == 0);
@@ -152,6 +155,62 @@ static void a_request_has_these_bytes(void **state)
     assert_memory_equal(bytes, wanted, sizeof(wanted));
     rondo_tensor_batch_encode(batch, 3, sizeof(batch) + sizeof(wanted), 3);
     assert_memory_equal(batch, head, sizeof(head));
+}
+
+static void a_repeated_request_has_24_bytes(void **state)
+{
+    static const uint8_t wanted[] = { 12, 8, 0, 24, 0, 0, 0, 7, 0, 0, 0,   2, /* flags, bytes, index, epoch */
+                                      0,  0, 0, 0,  0, 0, 0, 9, 0, 0, 255, 255 }; /* step, number */
+    struct rondo_tensor_message m = { .type = RONDO_TENSOR_REPEAT_REQUEST,
+                                      .flags = RONDO_TENSOR_FRAMED,
+                                      .index = 7,
+                                      .epoch = 2,
+                                      .step = 9,
+                                      .number = RONDO_TENSOR_NUMBERS - 1 };
+    uint8_t bytes[RONDO_TENSOR_MAX_MESSAGE];
+    size_t used;
+    (void)state;
+    assert_int_equal(rondo_tensor_encode(&m, bytes, sizeof(bytes)), sizeof(wanted));
+    assert_memory_equal(bytes, wanted, sizeof(wanted));
+    bytes[21] = 1; /* number 65536 + 65535 */
+    assert_int_equal(rondo_tensor_decode(bytes, sizeof(wanted), &m, &used), RONDO_REMOTE_ERROR);
+    assert_non_null(strstr(rondo_error_text(), "(REPEAT_REQUEST) has the number 131071"));
+}
+
+static void a_number_stands_for_the_request_that_it_was_given_to_last(void **state)
+{
+    struct rondo_tensor_numbers numbers = { NULL, 0 };
+    struct rondo_tensor_message m = { .type = RONDO_TENSOR_NUMBERED_REQUEST,
+                                      .slice = { RONDO_TENSOR_BYTES, 1, 2 },
+                                      .meta = { .type = RONDO_UINT8, .ndims = 1, .shape = { 2 }, .bytes = 2 },
+                                      .number = 40,
+                                      .name = "first",
+                                      .name_bytes = 5 },
+                                got;
+    struct rondo_tensor_message repeat = {
+        .type = RONDO_TENSOR_REPEAT_TO_PLACE, .index = 3, .step = 8, .address = 77, .number = 40
+    };
+    (void)state;
+    assert_int_equal(rondo_tensor_numbers_get(&numbers, &repeat, &got), RONDO_REMOTE_ERROR);
+    assert_int_equal(rondo_tensor_numbers_set(&numbers, &m), RONDO_SUCCESS);
+    assert_int_equal(rondo_tensor_numbers_get(&numbers, &repeat, &got), RONDO_SUCCESS);
+    assert_int_equal(got.type, RONDO_TENSOR_TENSOR_REQUEST);
+    assert_true(got.index == 3 && got.step == 8 && got.address == 77 && got.flags == RONDO_TENSOR_KNOWN);
+    assert_true(got.slice.part == RONDO_TENSOR_BYTES && got.slice.first == 1 && got.slice.count == 2);
+    assert_true(rondo_tensor_meta_same(&got.meta, &m.meta));
+    assert_true(got.name_bytes == 5 && memcmp(got.name, "first", 5) == 0);
+    m.name = "2nd";
+    m.name_bytes = 3;
+    assert_int_equal(rondo_tensor_numbers_set(&numbers, &m), RONDO_SUCCESS);
+    assert_int_equal(rondo_tensor_numbers_get(&numbers, &repeat, &got), RONDO_SUCCESS);
+    assert_true(got.name_bytes == 3 && memcmp(got.name, "2nd", 3) == 0);
+    for (repeat.number = 0; repeat.number < 64; repeat.number++) {
+        if (repeat.number != 40) {
+            assert_int_equal(rondo_tensor_numbers_get(&numbers, &repeat, &got), RONDO_REMOTE_ERROR);
+        }
+    }
+    assert_non_null(strstr(rondo_error_text(), "number 63, which was not given"));
+    rondo_tensor_numbers_release(&numbers);
 }
 
 static void random_bytes_are_refused_or_survive_again(void **state)
@@ -297,6 +356,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(every_message_survives_and_every_cut_is_noticed),
                                         cmocka_unit_test(a_request_has_these_bytes),
+                                        cmocka_unit_test(a_repeated_request_has_24_bytes),
+                                        cmocka_unit_test(
+                                            a_number_stands_for_the_request_that_it_was_given_to_last),
                                         cmocka_unit_test(random_bytes_are_refused_or_survive_again),
                                         cmocka_unit_test(an_error_says_which_field_is_wrong),
                                         cmocka_unit_test(message_buffers_are_checked),

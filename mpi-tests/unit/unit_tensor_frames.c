@@ -147,13 +147,17 @@ static void two_writes(struct fake_rank *r)
         struct fake_write writes[FAKE_WRITES];
         int messages = 0, frames = 0, others = 0;
         pull_table(r, store, table);
+        pull_table(r, store, table); /* with numbers, which the next requests are */
         UNTIL(r, store, has_been_read(store));
         (void)fake_verbs_take_writes(writes);
         pull_table(r, store, table);
         UNTIL(r, store, has_been_read(store));
         for (int i = fake_verbs_take_writes(writes) - 1; i >= 0; i--) {
             int tells = writes[i].opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
-            messages += tells && writes[i].imm == RONDO_TENSOR_IMM_MESSAGE;
+            int message = tells && writes[i].imm == RONDO_TENSOR_IMM_MESSAGE;
+            messages += message;
+            FAKE_CHECK(r, !message || writes[i].bytes == RONDO_TENSOR_BATCH_HEAD + MANY * 24, "%zu bytes",
+                       writes[i].bytes);
             frames += tells && writes[i].imm == RONDO_TENSOR_IMM_FRAME;
             others += tells && writes[i].imm < RONDO_TENSOR_IMM_FRAME;
             others += tells && writes[i].imm == RONDO_TENSOR_IMM_ACK;
@@ -163,7 +167,7 @@ static void two_writes(struct fake_rank *r)
     }
     FAKE_OK(r, rondo_barrier(r->comm, NULL));
     rondo_tensor_stats s = stats_of(store);
-    FAKE_CHECK(r, s.direct == 0 && s.framed == (r->rank == 0 ? 2u * MANY : 0u), "%d framed", (int)s.framed);
+    FAKE_CHECK(r, s.direct == 0 && s.framed == (r->rank == 0 ? 3u * MANY : 0u), "%d framed", (int)s.framed);
     FAKE_OK(r, rondo_tensor_store_destroy(store));
     free(table);
 }
@@ -275,42 +279,152 @@ static void indices_go_around_before_the_word_of_frames(void **state)
 
 /* ---- ends of another version, hostile ends ---- */
 
-/* One end speaks version 3, which has no frames, and does not know that there are others. */
+struct old {
+    int rank;
+    uint32_t newest; /* 0: version 3, which does not know that there are others */
+};
+
+/* One end speaks a version before: 3 has no frames, 4 no numbers. */
 static void old_peer(struct fake_rank *r)
 {
+    const struct old *old = r->arg;
     struct table *table = calloc(1, sizeof(*table));
     rondo_tensor_store *store;
     FAKE_OK(r, rondo_tensor_store_create(r->comm, NULL, &store));
     pthread_mutex_lock(&store->core->lock);
-    store->core->newest = r->rank == *(int *)r->arg ? 0 : RONDO_TENSOR_WIRE_VERSION;
+    store->core->newest = r->rank == old->rank ? old->newest : RONDO_TENSOR_WIRE_VERSION;
     pthread_mutex_unlock(&store->core->lock);
     FAKE_OK(r, rondo_barrier(r->comm, NULL));
     if (r->rank == 0) {
         publish_table(r, store, table);
     }
     FAKE_OK(r, rondo_barrier(r->comm, NULL));
-    for (int round = 0; r->rank == 1 && round < 2; round++) {
+    for (int round = 0; r->rank == 1 && round < 3; round++) {
         pull_table(r, store, table);
     }
     FAKE_OK(r, rondo_barrier(r->comm, NULL));
     pthread_mutex_lock(&store->core->lock);
     unsigned version = store->core->conn_of[1 - r->rank]->version;
+    size_t numbers = store->core->conn_of[1 - r->rank]->numbers.n;
     pthread_mutex_unlock(&store->core->lock);
-    FAKE_CHECK(r, version == 3 && stats_of(store).framed == 0, "version %u", version);
+    unsigned wanted = old->newest == 0 ? 3 : old->newest;
+    FAKE_CHECK(r, version == wanted, "version %u", version);
+    FAKE_CHECK(r, (numbers > 0) == (r->rank == 0 && wanted >= RONDO_TENSOR_NUMBERS_VERSION), "%zu", numbers);
+    FAKE_CHECK(r, (stats_of(store).framed > 0) ==
+                      (r->rank == 0 && wanted >= RONDO_TENSOR_FRAMES_VERSION && over_writes()));
     FAKE_OK(r, rondo_tensor_store_destroy(store));
     free(table);
 }
 
-static void an_end_of_the_version_before_gets_no_frames(void **state)
+static void an_end_of_a_version_before_gets_what_it_knows(void **state)
 {
+    static const uint32_t versions[] = { 0, 4, 5 };
     (void)state;
     for (int wire = 0; wire < WIRES; wire++) {
-        for (int old = 0; old < 2; old++) {
+        for (int i = 0; i < 2 * (int)RONDO_COUNTOF(versions); i++) {
+            struct old old = { i % 2, versions[i / 2] };
             use_wire(wire);
             fake_ranks(2, old_peer, &old);
             end_wire(wire);
         }
     }
+}
+
+/* Rank 1 breaks a rule about numbers. */
+static void bad_numbers(struct fake_rank *r)
+{
+    int lacks = *(int *)r->arg;
+    rondo_tensor_store *store;
+    uint8_t data[8] = { 0 };
+    rondo_tensor t = tensor_of(data, sizeof(data));
+    FAKE_OK(r, rondo_tensor_store_create(r->comm, NULL, &store));
+    pthread_mutex_lock(&store->core->lock);
+    store->core->newest = lacks ? RONDO_TENSOR_FRAMES_VERSION : RONDO_TENSOR_WIRE_VERSION;
+    pthread_mutex_unlock(&store->core->lock);
+    FAKE_OK(r, rondo_barrier(r->comm, NULL));
+    FAKE_OK(r, rondo_tensor_publish(store, "w", 0, &t, RONDO_TENSOR_UNTIL_RETIRED, NULL));
+    if (r->rank == 1) {
+        struct rondo_tensor_message m = { .type = RONDO_TENSOR_REPEAT_REQUEST, .index = 99, .number = 1000 };
+        FAKE_OK(r, rondo_tensor_recv(store, "w", 0, 0, &t, NULL));
+        pthread_mutex_lock(&store->core->lock);
+        FAKE_OK(r, rondo_tensor_say(store->core->conn_of[0], &m));
+        rondo_tensor_flush_all(store->core);
+        pthread_mutex_unlock(&store->core->lock);
+        FAKE_ERROR(r, rondo_tensor_recv(store, "w", 0, 1, &t, NULL), RONDO_REMOTE_ERROR, "");
+    }
+    FAKE_OK(r, rondo_barrier(r->comm, NULL));
+    if (r->rank == 0) { /* the other end may have seen no more than the end of the connection */
+        pthread_mutex_lock(&store->core->lock);
+        const char *text = store->core->conn_of[1]->failure_text;
+        FAKE_CHECK(r,
+                   fake_has(text, lacks ? "a REPEAT_REQUEST, which version 4 of the protocol lacks"
+                                        : "number 1000, which was not given"),
+                   "%s", text);
+        pthread_mutex_unlock(&store->core->lock);
+    }
+    FAKE_OK(r, rondo_tensor_store_destroy(store));
+}
+
+static void numbers_that_were_not_given_are_refused(void **state)
+{
+    (void)state;
+    for (int wire = 0; wire < WIRES; wire++) {
+        for (int lacks = 0; lacks < 2; lacks++) {
+            use_wire(wire);
+            fake_ranks(2, bad_numbers, &lacks);
+            end_wire(wire);
+        }
+    }
+}
+
+/* Few keys are remembered, shapes change, the same key is pulled as a whole and in parts: a number never
+ * brings another tensor. */
+static void numbers_change(struct fake_rank *r)
+{
+    enum { KEYS = 6, STEPS = 20, MOST = 5000 };
+    static uint8_t data[KEYS][STEPS][MOST];
+    static char keys[KEYS][8];
+    rondo_tensor_store *store;
+    FAKE_OK(r, rondo_tensor_store_create(r->comm, NULL, &store));
+    for (int k = 0; r->rank == 0 && k < KEYS * STEPS; k++) {
+        rondo_tensor t = tensor_of(data[k % KEYS][k / KEYS], (size_t)(MOST - (k / KEYS / 4) * 8 - k % KEYS));
+        snprintf(keys[k % KEYS], sizeof(keys[0]), "k%d", k % KEYS);
+        pattern(t.data, t.bytes, (uint64_t)k);
+        FAKE_OK(r, rondo_tensor_publish(store, keys[k % KEYS], (uint64_t)(k / KEYS), &t,
+                                        RONDO_TENSOR_UNTIL_RETIRED, NULL));
+    }
+    FAKE_OK(r, rondo_barrier(r->comm, NULL));
+    for (int step = 0; r->rank == 1 && step < STEPS; step++) {
+        for (int i = 0; i < 3 * KEYS; i++) {
+            int k = i % KEYS < 4 ? i % 2 : i % KEYS, part = i % 3 == 2;
+            static uint8_t got[MOST];
+            char key[8];
+            rondo_tensor t = tensor_of(got, sizeof(got));
+            const rondo_tensor_slice slice = { RONDO_TENSOR_BYTES, 100, 50 };
+            rondo_tensor_request *request;
+            snprintf(key, sizeof(key), "k%d", k);
+            FAKE_OK(r, rondo_tensor_pull(store, key, 0, (uint64_t)step, part ? &slice : NULL, &t, &request));
+            FAKE_OK(r, rondo_tensor_wait(request, PATIENCE_MS));
+            FAKE_CHECK(r, t.bytes == (part ? 50 : (size_t)(MOST - step / 4 * 8 - k)), "%zu bytes", t.bytes);
+            FAKE_CHECK(r, has_pattern(got, t.bytes, part ? 100 : 0, (uint64_t)(step * KEYS + k)));
+        }
+    }
+    FAKE_OK(r, rondo_barrier(r->comm, NULL));
+    FAKE_OK(r, rondo_tensor_store_destroy(store));
+}
+
+static void a_number_never_brings_another_tensor(void **state)
+{
+    (void)state;
+    for (int cache = 0; cache < 2; cache++) {
+        setenv("RONDO_TENSOR_CACHE", cache ? "1000" : "3", 1);
+        for (int wire = 0; wire < WIRES; wire++) {
+            use_wire(wire);
+            fake_ranks(2, numbers_change, NULL);
+            end_wire(wire);
+        }
+    }
+    set_param("RONDO_TENSOR_CACHE", NULL);
 }
 
 /* Rank 1 asks for a large content in a frame. */
@@ -352,7 +466,9 @@ int main(void)
         cmocka_unit_test(small_contents_share_a_write),
         cmocka_unit_test(contents_of_all_sizes_arrive_in_frames_and_beside_them),
         cmocka_unit_test(indices_go_around_before_the_word_of_frames),
-        cmocka_unit_test(an_end_of_the_version_before_gets_no_frames),
+        cmocka_unit_test(an_end_of_a_version_before_gets_what_it_knows),
+        cmocka_unit_test(numbers_that_were_not_given_are_refused),
+        cmocka_unit_test(a_number_never_brings_another_tensor),
         cmocka_unit_test(a_content_that_fits_in_no_frame_is_refused),
 #endif
     };

@@ -306,6 +306,23 @@ rondo_status rondo_tensor_on_request(struct rondo_tensor_conn *conn, const struc
     return RONDO_SUCCESS;
 }
 
+rondo_status rondo_tensor_on_numbered(struct rondo_tensor_conn *conn, const struct rondo_tensor_message *m)
+{
+    struct rondo_tensor_message request = *m;
+    if (conn->version < RONDO_TENSOR_NUMBERS_VERSION) {
+        return rondo_fail_quiet(RONDO_REMOTE_ERROR, "a %s, which version %u of the protocol lacks",
+                                rondo_tensor_type_name((int)m->type), conn->version);
+    }
+    if (m->type == RONDO_TENSOR_NUMBERED_REQUEST) { /* of whatever epoch */
+        RONDO_TRY(rondo_tensor_numbers_set(&conn->numbers, m));
+        request.type = RONDO_TENSOR_TENSOR_REQUEST;
+        request.number = 0;
+    } else {
+        RONDO_TRY(rondo_tensor_numbers_get(&conn->numbers, m, &request));
+    }
+    return rondo_tensor_on_request(conn, &request);
+}
+
 rondo_status rondo_tensor_on_re_request(struct rondo_tensor_conn *conn, const struct rondo_tensor_message *m)
 {
     struct rondo_tensor_response *response = response_find(conn, m->index);

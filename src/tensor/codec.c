@@ -17,7 +17,7 @@ const char *rondo_tensor_type_name(int type)
 static unsigned fields_of(int type)
 {
 #define FIELDS_ROW(ctx, NAME, number, fields) [number] = fields,
-    static const uint8_t table[] = { RONDO_TENSOR_MESSAGE_TABLE(FIELDS_ROW, ) };
+    static const uint16_t table[] = { RONDO_TENSOR_MESSAGE_TABLE(FIELDS_ROW, ) };
 #undef FIELDS_ROW
     return table[type];
 }
@@ -230,6 +230,9 @@ size_t rondo_tensor_encode(const struct rondo_tensor_message *m, uint8_t *out_by
     if (fields & RONDO_TENSOR_F_RANK) {
         put32(&out, (uint32_t)m->rank);
     }
+    if (fields & RONDO_TENSOR_F_NUMBER) {
+        put32(&out, m->number);
+    }
     if (fields & RONDO_TENSOR_F_NAME) {
         put16(&out, (unsigned)m->name_bytes);
         put(&out, m->name, m->name_bytes);
@@ -257,7 +260,7 @@ static rondo_status check_fields(const struct rondo_tensor_message *m, unsigned 
         return bad((int)m->type, "the reserved request index", m->index);
     }
     if ((fields & RONDO_TENSOR_F_STEP) && m->step == RONDO_TENSOR_LATEST &&
-        m->type != RONDO_TENSOR_TENSOR_REQUEST && m->type != RONDO_TENSOR_ERROR_STATUS) {
+        (m->type == RONDO_TENSOR_META_DATA_RESPONSE || m->type == RONDO_TENSOR_TENSOR_RE_REQUEST)) {
         return bad((int)m->type, "the reserved step", m->step);
     }
     if ((fields & RONDO_TENSOR_F_SLICE) && (unsigned)m->slice.part > RONDO_TENSOR_ROWS) {
@@ -276,6 +279,9 @@ static rondo_status check_fields(const struct rondo_tensor_message *m, unsigned 
     }
     if ((fields & RONDO_TENSOR_F_STATUS) && m->text_bytes > RONDO_TENSOR_MAX_TEXT) {
         return bad((int)m->type, "a text of", m->text_bytes);
+    }
+    if ((fields & RONDO_TENSOR_F_NUMBER) && m->number >= RONDO_TENSOR_NUMBERS) {
+        return bad((int)m->type, "the number", m->number);
     }
     if ((fields & RONDO_TENSOR_F_NAME) && (m->name_bytes == 0 || m->name_bytes > RONDO_TENSOR_MAX_KEY ||
                                            (m->name != NULL && memchr(m->name, 0, m->name_bytes) != NULL))) {
@@ -313,6 +319,9 @@ static void take_fields(struct in *in, struct rondo_tensor_message *m, unsigned 
     }
     if (fields & RONDO_TENSOR_F_RANK) {
         m->rank = (int32_t)take32(in);
+    }
+    if (fields & RONDO_TENSOR_F_NUMBER) {
+        m->number = take32(in);
     }
     if (fields & RONDO_TENSOR_F_NAME) {
         m->name_bytes = take16(in);

@@ -11,9 +11,11 @@
 
 enum {
     RONDO_TENSOR_WIRE_MAGIC = 0x52544e53,
-    RONDO_TENSOR_WIRE_VERSION = 4,
+    RONDO_TENSOR_WIRE_VERSION = 5,
     RONDO_TENSOR_LEAST_VERSION = 3,    /* spoken with ends that know no later one */
     RONDO_TENSOR_FRAMES_VERSION = 4,   /* small contents may share a write (wire_write.c) */
+    RONDO_TENSOR_NUMBERS_VERSION = 5,  /* requests may have numbers (numbers.h) */
+    RONDO_TENSOR_NUMBERS = 65536,      /* from 0 */
     RONDO_TENSOR_PORTS = 2,            /* of a connection, at most: keys of a place */
     RONDO_TENSOR_ALWAYS_FRAMED = 1024, /* contents of at most so many bytes come in frames, whatever their
                                         * place */
@@ -38,7 +40,8 @@ enum rondo_tensor_field {
     RONDO_TENSOR_F_CHECKSUM = 16,
     RONDO_TENSOR_F_STATUS = 32, /* status and text */
     RONDO_TENSOR_F_RANK = 64,
-    RONDO_TENSOR_F_NAME = 128
+    RONDO_TENSOR_F_NUMBER = 128,
+    RONDO_TENSOR_F_NAME = 256
 };
 
 /* X(ctx, NAME, type byte, fields) */
@@ -54,7 +57,11 @@ enum rondo_tensor_field {
     X(ctx, LOCATE, 7, RONDO_TENSOR_F_NAME)                                                             \
     X(ctx, LOCATION, 8, RONDO_TENSOR_F_RANK)                                                           \
     X(ctx, ANNOUNCE, 9, RONDO_TENSOR_F_NAME)                                                           \
-    X(ctx, CANCELLED, 10, 0)
+    X(ctx, CANCELLED, 10, 0)                                                                           \
+    X(ctx, NUMBERED_REQUEST, 11, RONDO_TENSOR_F_STEP | RONDO_TENSOR_F_SLICE | RONDO_TENSOR_F_PLACE |   \
+                                 RONDO_TENSOR_F_META | RONDO_TENSOR_F_NUMBER | RONDO_TENSOR_F_NAME)    \
+    X(ctx, REPEAT_REQUEST, 12, RONDO_TENSOR_F_STEP | RONDO_TENSOR_F_NUMBER)                            \
+    X(ctx, REPEAT_TO_PLACE, 13, RONDO_TENSOR_F_STEP | RONDO_TENSOR_F_PLACE | RONDO_TENSOR_F_NUMBER)
 /* clang-format on */
 #define RONDO_ENUM_ROW_(ctx, NAME, type, fields) RONDO_TENSOR_##NAME = type,
 enum rondo_tensor_type { RONDO_TENSOR_MESSAGE_TABLE(RONDO_ENUM_ROW_, ) RONDO_TENSOR_NUM_TYPES };
@@ -87,6 +94,7 @@ struct rondo_tensor_message {
     struct rondo_tensor_meta meta;
     rondo_status status;
     int32_t rank;
+    uint32_t number;
     const char *name, *text; /* not terminated */
     size_t name_bytes, text_bytes;
 };

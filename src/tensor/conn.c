@@ -314,7 +314,10 @@ static rondo_status queue_room(struct rondo_tensor_conn *conn, size_t bytes)
 static void count_message(rondo_tensor_stats *stats, enum rondo_tensor_type type)
 {
     switch (type) {
-    case RONDO_TENSOR_TENSOR_REQUEST: stats->requests++; break;
+    case RONDO_TENSOR_TENSOR_REQUEST:
+    case RONDO_TENSOR_NUMBERED_REQUEST:
+    case RONDO_TENSOR_REPEAT_REQUEST:
+    case RONDO_TENSOR_REPEAT_TO_PLACE: stats->requests++; break;
     case RONDO_TENSOR_TENSOR_RE_REQUEST: stats->re_requests++; break;
     case RONDO_TENSOR_META_DATA_RESPONSE: stats->meta_data++; break;
     case RONDO_TENSOR_ERROR_STATUS: stats->errors++; break;
@@ -521,6 +524,9 @@ static rondo_status dispatch(struct rondo_tensor_conn *conn, const struct rondo_
     case RONDO_TENSOR_LOCATION: return rondo_tensor_on_location(conn, m);
     case RONDO_TENSOR_ANNOUNCE: return rondo_tensor_on_announce(conn, m);
     case RONDO_TENSOR_CANCELLED: return rondo_tensor_on_cancelled(conn, m);
+    case RONDO_TENSOR_NUMBERED_REQUEST:
+    case RONDO_TENSOR_REPEAT_REQUEST:
+    case RONDO_TENSOR_REPEAT_TO_PLACE: return rondo_tensor_on_numbered(conn, m);
     default: return RONDO_INTERNAL_ERROR;
     }
 }
@@ -616,6 +622,7 @@ void rondo_tensor_conns_release(struct rondo_tensor_core *core)
             conn->wire->close(conn);
         }
         rondo_tensor_map_release(&conn->responses);
+        rondo_tensor_numbers_release(&conn->numbers);
         rondo_free(conn->queue);
         rondo_free(conn);
     }

@@ -61,23 +61,34 @@ static void map_empty(struct rondo_tensor_map *map)
     }
 }
 
+/* All that is known of keys. What is used again costs one more round trip, and gets a new number. */
+static void known_forget(struct rondo_tensor_core *core)
+{
+    map_empty(&core->known);
+    for (struct rondo_tensor_conn *conn = core->conns; conn != NULL; conn = conn->next) {
+        conn->next_number = 0;
+    }
+}
+
 static rondo_status known_set(struct rondo_tensor_core *core, const struct rondo_tensor_pull *pull,
                               const struct rondo_tensor_meta *meta)
 {
     struct rondo_tensor_known *known = known_find(core, pull);
     if (known == NULL) {
         if (core->known.n >= (size_t)rondo_params()->tensor_cache) {
-            map_empty(&core->known); /* what is used again costs one more round trip */
+            known_forget(core);
         }
         RONDO_TRY(rondo_tensor_map_reserve(&core->known));
         RONDO_TRY(rondo_calloc(&known, 1, sizeof(*known) + pull->key_bytes, "the meta-data of a tensor"));
         known->peer = pull->peer;
         known->slice = pull->slice;
+        known->number = RONDO_TENSOR_NUMBERS;
         known->key_bytes = pull->key_bytes;
         memcpy(known->key, pull->key, pull->key_bytes);
         rondo_tensor_map_add(&core->known, &known->node,
                              known_hash(pull->peer, &pull->slice, pull->key, pull->key_bytes));
     }
+    known->numbered &= rondo_tensor_meta_same(&known->meta, meta);
     known->meta = *meta;
     return RONDO_SUCCESS;
 }
@@ -309,10 +320,29 @@ static rondo_status offer_place(struct rondo_tensor_pull *pull, struct rondo_ten
 
 /* ---- requests out ---- */
 
+/* Say the number of the request instead of its key, slice and meta-data; or first, with them. */
+static void number_request(struct rondo_tensor_pull *pull, struct rondo_tensor_known *known,
+                           struct rondo_tensor_message *message)
+{
+    struct rondo_tensor_conn *conn = pull->conn;
+    if (conn->version < RONDO_TENSOR_NUMBERS_VERSION) {
+        return;
+    }
+    if (known->number == RONDO_TENSOR_NUMBERS && conn->next_number < RONDO_TENSOR_NUMBERS) {
+        known->number = conn->next_number++;
+    }
+    message->number = known->number;
+    if (known->numbered) {
+        message->type = pull->offered ? RONDO_TENSOR_REPEAT_TO_PLACE : RONDO_TENSOR_REPEAT_REQUEST;
+    } else if (known->number < RONDO_TENSOR_NUMBERS) {
+        message->type = RONDO_TENSOR_NUMBERED_REQUEST;
+    }
+}
+
 static rondo_status say_request(struct rondo_tensor_pull *pull)
 {
     const struct rondo_tensor_core *core = pull->request->core;
-    const struct rondo_tensor_known *known = known_find(core, pull);
+    struct rondo_tensor_known *known = known_find(core, pull);
     struct rondo_tensor_message message = { .type = RONDO_TENSOR_TENSOR_REQUEST,
                                             .flags = core->checksum ? RONDO_TENSOR_CHECKED : 0,
                                             .index = pull->index,
@@ -331,8 +361,13 @@ static rondo_status say_request(struct rondo_tensor_pull *pull)
         message.flags |= RONDO_TENSOR_KNOWN;
         message.meta = known->meta;
         pull->state = RONDO_TENSOR_PULL_TOLD;
+        number_request(pull, known, &message);
     }
-    return rondo_tensor_say(pull->conn, &message);
+    RONDO_TRY(rondo_tensor_say(pull->conn, &message));
+    if (message.type == RONDO_TENSOR_NUMBERED_REQUEST) {
+        known->numbered = 1;
+    }
+    return RONDO_SUCCESS;
 }
 
 static rondo_status say_locate(struct rondo_tensor_pull *pull)
@@ -696,7 +731,7 @@ void rondo_tensor_pulls_drop(struct rondo_tensor_core *core, struct rondo_tensor
 
 void rondo_tensor_pulls_release(struct rondo_tensor_core *core)
 {
-    map_empty(&core->known);
+    known_forget(core);
     map_empty(&core->found);
     rondo_tensor_map_release(&core->known);
     rondo_tensor_map_release(&core->found);

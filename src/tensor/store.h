@@ -23,6 +23,7 @@
 #include "tensor/codec.h"
 #include "tensor/gpu.h"
 #include "tensor/map.h"
+#include "tensor/numbers.h"
 #include "tensor/wire.h"
 
 enum { RONDO_TENSOR_ALIVE = 0x74656e73 };
@@ -150,6 +151,8 @@ struct rondo_tensor_known {
     int peer;
     rondo_tensor_slice slice;
     struct rondo_tensor_meta meta;
+    uint32_t number; /* of the request for it; RONDO_TENSOR_NUMBERS: it has none */
+    int numbered;    /* the publisher was told what the number stands for */
     size_t key_bytes;
     char key[];
 };
@@ -205,7 +208,9 @@ struct rondo_tensor_conn {
     int64_t cancel_ns;
     struct rondo_tensor_response *send_first, **send_last;
     struct rondo_tensor_map responses;
-    rondo_status failure; /* the connection is broken, or will be at its next progress */
+    struct rondo_tensor_numbers numbers; /* that the other end has given */
+    uint32_t next_number;                /* that this end gives */
+    rondo_status failure;                /* the connection is broken, or will be at its next progress */
     char failure_text[RONDO_ERROR_TEXT];
     uint8_t record[RONDO_TENSOR_RECORD] RONDO_ALIGNED(8), their_record[RONDO_TENSOR_RECORD] RONDO_ALIGNED(8);
 };
@@ -295,6 +300,8 @@ void rondo_tensor_pubs_release(struct rondo_tensor_core *core);
 
 /* Messages of a peer. An error is the peer's fault, and breaks the connection. */
 rondo_status rondo_tensor_on_request(struct rondo_tensor_conn *conn, const struct rondo_tensor_message *m);
+/** A request with a number, or the number of one (RONDO_TENSOR_NUMBERS_VERSION). */
+rondo_status rondo_tensor_on_numbered(struct rondo_tensor_conn *conn, const struct rondo_tensor_message *m);
 rondo_status rondo_tensor_on_re_request(struct rondo_tensor_conn *conn, const struct rondo_tensor_message *m);
 rondo_status rondo_tensor_on_cancel(struct rondo_tensor_conn *conn, const struct rondo_tensor_message *m);
 rondo_status rondo_tensor_on_delivered(struct rondo_tensor_conn *conn, const struct rondo_tensor_message *m);
