@@ -1,4 +1,5 @@
 /* Frames: small contents that share writes of NICs that write into memory of the other end. */
+#include <endian.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <time.h>
@@ -6,6 +7,7 @@
 
 #include "tensor/frame.h"
 #include "tensor/store.h"
+#include "tensor/wire_write.h"
 #include "tensor_world.h"
 
 /* ---- bytes ---- */
@@ -455,6 +457,151 @@ static void a_content_that_fits_in_no_frame_is_refused(void **state)
     fake_ranks(2, too_large, NULL);
     end_wire(VERBS);
 }
+
+/* What rank 0 writes to rank 1, which waits for one small tensor (in a frame) and one large one (to a place). */
+struct hostile {
+    const char *says; /* NULL: it is dropped, and the connection stays */
+    struct rondo_tensor_content content;
+    int in_frame, to_large; /* to_large: for the request of the large tensor, else of the small one */
+    uint8_t at, value;      /* of a frame: one byte more is changed, if at > 0 */
+    size_t bytes;           /* of a write: what is written */
+    int no_note, twice;
+};
+
+enum { NO_REQUEST = 1000, LARGE = 4000 };
+
+static const struct hostile hostile[] = {
+    { NULL, { .index = NO_REQUEST, .bytes = 8 }, .in_frame = 1 },
+    { NULL, { .epoch = 7, .bytes = SMALL }, .in_frame = 1 },
+    { NULL, { .epoch = 7, .bytes = SMALL }, .in_frame = 1, .to_large = 1 },
+    { NULL, { .epoch = 7, .bytes = LARGE }, .to_large = 1, .bytes = 8, .twice = 1 },
+    { NULL, { .index = NO_REQUEST, .bytes = 8 }, .bytes = 8 },
+    { "a content of 8 bytes for request", { .bytes = 8 }, .in_frame = 1 },
+    { "which has 64", { .step = 3, .bytes = SMALL }, .in_frame = 1 },
+    { "which was to come to a place", { .bytes = LARGE }, .in_frame = 1, .to_large = 1 },
+    { "a frame that says it has", { .bytes = SMALL }, .in_frame = 1, .at = 1, .value = 0xff },
+    { ", expected ", { .bytes = SMALL }, .in_frame = 1, .at = 6, .value = 2 },
+    { "of 65344 bytes and flags 16, of which 64",
+      { .bytes = SMALL },
+      .in_frame = 1,
+      .at = 22,
+      .value = 0xff },
+    { "and flags 32", { .bytes = SMALL }, .in_frame = 1, .at = 21, .value = 32 },
+    { "got an acknowledgement", { .bytes = SMALL }, .in_frame = 1, .at = 15, .value = 8 },
+    { "and not the right note", { .bytes = 8 }, .bytes = 8, .no_note = 1 },
+    { "and not the right note", { .bytes = 4 }, .bytes = 8 },
+    { "and not the right note", { .bytes = UINT64_MAX }, .bytes = 8 },
+    { "and not the right note", { .bytes = 8 }, .bytes = 0 },
+    { "that was to come in a frame", { .bytes = SMALL }, .bytes = SMALL },
+    { "a content of 8 bytes for request", { .bytes = 8 }, .to_large = 1, .bytes = 8 },
+    { "that is no piece of the content before it",
+      { .bytes = LARGE },
+      .to_large = 1,
+      .bytes = LARGE - 4,
+      .twice = 1 },
+};
+
+static void write_hostile(struct fake_rank *r, struct rondo_tensor_conn *conn, const struct hostile *h,
+                          uint32_t index)
+{
+    struct rondo_tensor_write_link *link = conn->link;
+    struct rondo_tensor_write_port *port = &link->port[0];
+    struct rondo_tensor_content content = h->content;
+    struct rondo_net_span data = { link->out + conn->core->message_bytes, port->out_region, h->bytes };
+    struct rondo_net_target target = link->inbox;
+    content.index = content.index == 0 ? index : content.index;
+    content.step = content.step == 0 ? 1 : content.step;
+    const struct rondo_tensor_note note = { .epoch = htobe32(content.epoch),
+                                            .bytes = htobe64(content.bytes),
+                                            .step = htobe64(content.step) };
+    if (h->in_frame) {
+        static const uint8_t zeros[LARGE];
+        struct rondo_tensor_frame frame;
+        rondo_tensor_frame_begin(&frame, data.data, link->frame_bytes, content.epoch);
+        FAKE_CHECK(r, rondo_tensor_frame_add(&frame, &content, zeros));
+        rondo_tensor_frame_end(&frame, ++link->frames_out);
+        if (h->at > 0) frame.data[h->at] = h->value;
+        data.bytes = frame.bytes;
+        target.address += conn->core->message_bytes +
+                          port->written % RONDO_TENSOR_WRITES_IN * link->frame_bytes;
+    }
+    for (int i = 0; i <= h->twice; i++) {
+        void *request = NULL;
+        FAKE_OK(r, link->device->iwrite(port->out, &data, &target,
+                                        h->in_frame ? RONDO_TENSOR_IMM_FRAME : content.index,
+                                        h->in_frame || h->no_note ? NULL : &note, &request));
+        FAKE_CHECK(r, request != NULL);
+        port->written++;
+        for (int done = 0; !done;) FAKE_OK(r, link->device->test(request, &done, NULL));
+    }
+}
+
+struct hostile_job {
+    const struct hostile *row;
+    uint32_t index[2]; /* of the small request, and of the large one */
+};
+
+static void one_hostile(struct fake_rank *r)
+{
+    static uint8_t data[2][LARGE];
+    uint8_t *got[2];
+    static const char *const keys[] = { "small", "large" };
+    static const size_t sizes[] = { SMALL, LARGE };
+    struct hostile_job *job = r->arg;
+    const struct hostile *h = job->row;
+    rondo_tensor_store *store;
+    rondo_tensor t[2];
+    rondo_tensor_request *request[2];
+    FAKE_OK(r, rondo_tensor_store_create(r->comm, NULL, &store));
+    for (int i = 0; i < 2; i++) { /* registered, so that only contents of at most 1 KiB come in frames */
+        FAKE_OK(r, rondo_tensor_alloc(store, LARGE, (void **)&got[i]));
+        t[i] = tensor_of(r->rank == 0 ? data[i] : got[i], sizes[i]);
+        if (r->rank == 0) {
+            pattern(data[i], sizes[i], 1);
+            FAKE_OK(r, rondo_tensor_publish(store, keys[i], 0, &t[i], RONDO_TENSOR_UNTIL_RETIRED, NULL));
+        } else { /* so that sizes are known, and the next request names places */
+            FAKE_OK(r, rondo_tensor_recv(store, keys[i], 0, 0, &t[i], NULL));
+            FAKE_OK(r, rondo_tensor_pull(store, keys[i], 0, 1, NULL, &t[i], &request[i]));
+        }
+    }
+    if (r->rank == 1) {
+        UNTIL(r, store, has_been_read(store));
+        pthread_mutex_lock(&store->core->lock);
+        for (int i = 0; i < 2; i++) job->index[i] = request[i]->pull[0].index;
+        pthread_mutex_unlock(&store->core->lock);
+    }
+    FAKE_OK(r, rondo_barrier(r->comm, NULL));
+    if (r->rank == 0) {
+        pthread_mutex_lock(&store->core->lock);
+        write_hostile(r, store->core->conn_of[1], h, job->index[h->to_large]);
+        pthread_mutex_unlock(&store->core->lock);
+        for (int i = 0; i < 2 && h->says == NULL; i++) {
+            FAKE_OK(r, rondo_tensor_publish(store, keys[i], 1, &t[i], RONDO_TENSOR_UNTIL_RETIRED, NULL));
+        }
+    }
+    for (int i = 0; i < 2 && r->rank == 1; i++) {
+        if (h->says != NULL) {
+            FAKE_ERROR(r, rondo_tensor_wait(request[i], PATIENCE_MS), RONDO_REMOTE_ERROR, h->says);
+        } else {
+            FAKE_OK(r, rondo_tensor_wait(request[i], PATIENCE_MS));
+            FAKE_CHECK(r, has_pattern(got[i], sizes[i], 0, 1) && stats_of(store).dropped == 1);
+        }
+    }
+    FAKE_OK(r, rondo_barrier(r->comm, NULL));
+    for (int i = 0; i < 2; i++) FAKE_OK(r, rondo_tensor_free(store, got[i]));
+    FAKE_OK(r, rondo_tensor_store_destroy(store));
+}
+
+static void hostile_writes_are_refused_or_dropped(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < RONDO_COUNTOF(hostile); i++) {
+        struct hostile_job job = { &hostile[i], { 0, 0 } };
+        use_wire(VERBS);
+        fake_ranks(2, one_hostile, &job);
+        end_wire(VERBS);
+    }
+}
 #endif
 
 int main(void)
@@ -470,6 +617,7 @@ int main(void)
         cmocka_unit_test(numbers_that_were_not_given_are_refused),
         cmocka_unit_test(a_number_never_brings_another_tensor),
         cmocka_unit_test(a_content_that_fits_in_no_frame_is_refused),
+        cmocka_unit_test(hostile_writes_are_refused_or_dropped),
 #endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

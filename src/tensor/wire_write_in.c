@@ -168,11 +168,11 @@ static rondo_status framed_in(struct rondo_tensor_conn *conn, struct rondo_tenso
     const uint8_t *data;
     void *place;
     RONDO_TRY(rondo_tensor_frame_next(frame, &content, &data));
-    if (rondo_tensor_offer_of(conn, &content) != NULL) {
+    RONDO_TRY(rondo_tensor_place(conn, &content, &place));
+    if (place != NULL && rondo_tensor_offer_of(conn, &content) != NULL) { /* not one of an epoch before */
         return rondo_fail_quiet(RONDO_REMOTE_ERROR, "a frame with content %u, which was to come to a place",
                                 content.index);
     }
-    RONDO_TRY(rondo_tensor_place(conn, &content, &place));
     if (place != NULL) {
         if (content.bytes > 0) {
             memcpy(place, data, content.bytes);
