@@ -151,6 +151,27 @@ static void a_part_keeps_what_was_reserved(void **state)
     nothing_is_left();
 }
 
+/* Pages that were reserved later and never touched do not show as such; they go back. */
+static void a_part_keeps_no_page_that_nobody_touched(void **state)
+{
+    struct rondo_shm stays = take(4 * KIB, 4 * KIB), part = take(512 * KIB, 8 * KIB);
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    struct stat before, reserved, after;
+    (void)state;
+    assert_int_equal(fstat(stays.fd, &before), 0);
+    assert_int_equal(rondo_shm_reserve(&part, 64 * KIB, 64 * KIB), RONDO_SUCCESS);
+    assert_int_equal(rondo_shm_reserve(&part, 300 * KIB, 40 * KIB), RONDO_SUCCESS);
+    assert_int_equal(fstat(stays.fd, &reserved), 0);
+    assert_true(reserved.st_blocks >= before.st_blocks + (off_t)(104 * KIB / 512));
+    part.base[100 * KIB] = part.base[320 * KIB] = part.base[400 * KIB] = 7;
+    rondo_shm_close(&part);
+    assert_int_equal(use_now().kept, 8 * KIB + 3 * page);
+    assert_int_equal(fstat(stays.fd, &after), 0);
+    assert_int_equal(after.st_blocks, before.st_blocks + (off_t)(3 * page / 512));
+    rondo_shm_close(&stays);
+    nothing_is_left();
+}
+
 /* Of what was touched behind that, few pages stay as well, cleared. */
 static void a_part_keeps_few_pages(void **state)
 {
@@ -347,6 +368,7 @@ int main(void)
         cmocka_unit_test(a_part_waits_for_all_who_have_it_open),
         cmocka_unit_test(a_part_keeps_what_was_reserved),
         cmocka_unit_test(a_part_keeps_few_pages),
+        cmocka_unit_test(a_part_keeps_no_page_that_nobody_touched),
         cmocka_unit_test(a_name_of_a_closed_part_is_refused),
         cmocka_unit_test(other_processes_open_parts),
         cmocka_unit_test(parts_of_dead_processes_are_left_alone),

@@ -33,8 +33,9 @@ struct head {
 
 struct extent {
     size_t at, bytes;
-    size_t reserved; /* bytes of it, from its begin, whose pages it has for certain */
-    size_t kept;     /* a free part: bytes of its pages, all zero */
+    size_t reserved;               /* bytes of it, from its begin, whose pages it has for certain */
+    size_t later_begin, later_end; /* in the segment: where pages were reserved since, on whole pages */
+    size_t kept;                   /* a free part: bytes of its pages, all zero */
 };
 
 struct extents {
@@ -190,19 +191,31 @@ static size_t next_data(const struct rondo_pool_segment *s, size_t *at, size_t e
     return (hole < 0 || (size_t)hole > end ? end : (size_t)hole) - *at;
 }
 
-/* Clear the pages of [at, end), or give them back if they have more bytes than `most`. @return the bytes that
- * stay. */
-static size_t clear_pages(const struct rondo_pool_segment *s, size_t at, size_t end, size_t most)
+/* Nothing was written to [at, end): give back what was reserved of it. Such pages show nowhere. */
+static void give_untouched(const struct rondo_pool_segment *s, const struct extent *e, size_t at, size_t end)
 {
-    size_t begin = at, all = 0, bytes;
-    for (; (bytes = next_data(s, &at, end)) > 0; at += bytes) {
+    at = rondo_max_size(at, e->later_begin);
+    end = rondo_min_size(end, e->later_end);
+    if (at < end) {
+        give_pages(s, at, end - at);
+    }
+}
+
+/* Clear the pages of a part behind those that were reserved with it, or give them back if they have more bytes
+ * than `most`. @return the bytes that stay. */
+static size_t clear_pages(const struct rondo_pool_segment *s, const struct extent *e, size_t most)
+{
+    size_t begin = e->at + e->reserved, end = e->at + e->bytes, at = begin, done = begin, all = 0, bytes;
+    for (; (bytes = next_data(s, &at, end)) > 0; done = at += bytes) {
         all += bytes;
         if (all > most) {
             give_pages(s, begin, end - begin);
             return 0;
         }
+        give_untouched(s, e, done, at);
         memset(s->shm.base + at, 0, bytes);
     }
+    give_untouched(s, e, done, end);
     return all;
 }
 
@@ -212,7 +225,7 @@ static void release(struct rondo_pool_segment *s, struct extent e)
 {
     if (e.reserved > 0 && e.reserved <= KEEP_PART && kept_bytes + e.reserved <= KEEP_BYTES) {
         size_t most = rondo_min_size(KEEP_PART - e.reserved, KEEP_BYTES - kept_bytes - e.reserved);
-        e.kept = e.reserved + clear_pages(s, e.at + e.reserved, e.at + e.bytes, most);
+        e.kept = e.reserved + clear_pages(s, &e, most);
         if (extent_add(&s->kept, s->kept.n, e, "the free parts of shared memory") == RONDO_SUCCESS) {
             memset(s->shm.base + e.at, 0, e.reserved);
             kept_bytes += e.kept;
@@ -580,6 +593,8 @@ void rondo_pool_close(struct rondo_shm *part)
 {
     struct rondo_pool_segment *s = part->pool;
     struct extent e = { .at = part->name.offset, .bytes = part->name.bytes, .reserved = part->reserved };
+    e.later_begin = e.at + part->later_begin / page_size() * page_size();
+    e.later_end = e.at + rondo_round_up(part->later_end, page_size());
     if (s->inherited) {
         return;
     }

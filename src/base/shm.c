@@ -306,6 +306,10 @@ rondo_status rondo_shm_reserve(struct rondo_shm *shm, size_t offset, size_t byte
             return status;
         }
     }
+    if (bytes > 0) {
+        shm->later_begin = shm->later_end == 0 ? offset : rondo_min_size(shm->later_begin, offset);
+        shm->later_end = rondo_max_size(shm->later_end, offset + bytes);
+    }
     return RONDO_SUCCESS;
 }
 

@@ -36,6 +36,7 @@ struct rondo_shm {
     struct rondo_shm_name name;
     struct rondo_pool_segment *pool; /* where the part lies; NULL: a whole segment */
     size_t reserved;                 /* the taker of a part: bytes that were reserved when it was taken */
+    size_t later_begin, later_end;   /* and where those lie that were reserved since; 0, 0: none were */
 };
 
 /** Create and map @a size bytes (rounded up to pages), zeroed; nothing is reserved yet. */
