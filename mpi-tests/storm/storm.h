@@ -42,6 +42,7 @@ struct storm_slot {
 struct storm_board {
     int64_t struck_us[STORM_RANKS]; /* test_now() just before a rank was killed or stopped; 0: not */
     int pid[STORM_RANKS];
+    int aimed[STORM_RANKS]; /* epochs that a rank has begun */
 };
 
 struct storm {

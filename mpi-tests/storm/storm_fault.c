@@ -38,10 +38,26 @@ void storm_board_open(void)
 /* ---- how it happens ---- */
 
 static useconds_t strike_after;
+static struct storm_slot aimed_at;
+
+/* Have all made the world? A rank that is still at it has no other to go on with. */
+static int all_aim(void)
+{
+    int n = 0;
+    for (int i = 0; i < aimed_at.n; i++) {
+        n += __atomic_load_n(&storm.board->aimed[aimed_at.members[i]], __ATOMIC_ACQUIRE) >=
+             storm.board->aimed[test.rank];
+    }
+    return n == aimed_at.n;
+}
 
 static void *strike(void *unused)
 {
+    double end = test_now() + 10;
     (void)unused;
+    while (!all_aim() && test_now() < end) {
+        usleep(100);
+    }
     usleep(strike_after);
     __atomic_store_n(&storm.board->struck_us[test.rank], (int64_t)(1e6 * test_now()), __ATOMIC_SEQ_CST);
     kill(getpid(), storm.signal == STORM_KILL ? SIGKILL : SIGSTOP);
@@ -65,6 +81,7 @@ void storm_aim(void)
     long delay_us = (long)(1.5e6 * share * share); /* short ones more often */
     pthread_t thread;
     storm.nvictims = 0;
+    __atomic_add_fetch(&storm.board->aimed[test.rank], 1, __ATOMIC_RELEASE);
     if (storm.deaths <= 0 || world->n < 2) {
         return;
     }
@@ -82,6 +99,7 @@ void storm_aim(void)
     }
     if (is_victim(test.rank)) {
         strike_after = (useconds_t)delay_us;
+        aimed_at = *world;
         if (pthread_create(&thread, NULL, strike, NULL) != 0) {
             test_die("no thread");
         }
