@@ -309,9 +309,9 @@ static void a_childs_members_derive_its_secret(void **state)
     (void)state;
     nodes_secret(&w);
     for (int r = 0; r < 2; r++) {
-        assert_int_equal(rondo_bootstrap_control(w.control[r], members, 2, r, 7, &b[r]), RONDO_SUCCESS);
+        assert_int_equal(rondo_bootstrap_control(w.control[r], members, 2, r, 7, 0, &b[r]), RONDO_SUCCESS);
     }
-    assert_int_equal(rondo_bootstrap_control(w.control[0], members, 2, 0, 8, &next), RONDO_SUCCESS);
+    assert_int_equal(rondo_bootstrap_control(w.control[0], members, 2, 0, 8, 0, &next), RONDO_SUCCESS);
     assert_memory_equal(b[0]->secret, b[1]->secret, sizeof(secret));
     assert_memory_not_equal(b[0]->secret, next->secret, sizeof(secret));
     assert_memory_not_equal(b[0]->secret, secret, sizeof(secret));

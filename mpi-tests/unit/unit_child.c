@@ -13,6 +13,7 @@
 
 #include "base/types.h"
 #include "init/child.h"
+#include "net/control/control_impl.h"
 #include "fake_ranks.h"
 #include "faults.h"
 
@@ -319,6 +320,55 @@ static void a_split_names_the_rank_that_does_not_call(void **state)
     pthread_barrier_destroy(&meet);
 }
 
+/* Rank 2 dies as the others divide the parent without it, and rank 0, which knows, aborts its part. */
+static void split_until_a_death(struct fake_rank *r)
+{
+    rondo_config config = RONDO_CONFIG_INIT;
+    rondo_comm *child = NULL;
+    rondo_status error = RONDO_IN_PROGRESS;
+    FAKE_OK(r, rondo_comm_create_local(r->local, r->rank, NULL, &r->comm));
+    config.blocking = 0;
+    error = rondo_comm_split(r->comm, r->rank == 2 ? 1 : 0, 0, &config, &child);
+    pthread_barrier_wait(r->arg); /* all have told their colours */
+    for (int i = 0; i < 50 && r->rank == 1; i++) {
+        FAKE_OK(r, rondo_comm_async_error(child, &error)); /* it goes on to wait for rank 0 */
+        usleep(1000);
+    }
+    pthread_barrier_wait(r->arg);
+    if (r->rank == 2) {
+        rondo_control_end(r->comm->ctx->wiring.control, RONDO_REMOTE_ERROR, 2, RONDO_LOSS_DEAD,
+                          "rank 2 of the parent exited");
+    }
+    pthread_barrier_wait(r->arg);
+    if (r->rank == 0) {
+        FAKE_CHECK(r, error == RONDO_IN_PROGRESS, "%s", rondo_status_string(error));
+        FAKE_OK(r, rondo_comm_abort(child));
+    }
+    while (r->rank == 1 && error == RONDO_IN_PROGRESS) {
+        FAKE_OK(r, rondo_comm_async_error(child, &error));
+    }
+    if (r->rank == 1) {
+        FAKE_CHECK(r,
+                   error == RONDO_REMOTE_ERROR && fake_has(rondo_last_error(child), "rank 2 of the parent"),
+                   "%s: %s", rondo_status_string(error), rondo_last_error(child));
+    }
+    pthread_barrier_wait(r->arg);
+    if (r->rank != 0 && child != NULL) {
+        FAKE_OK(r, rondo_comm_abort(child));
+    }
+    FAKE_OK(r, rondo_comm_abort(r->comm));
+}
+
+static void an_aborted_split_names_the_rank_that_died(void **state)
+{
+    pthread_barrier_t meet;
+    (void)state;
+    pthread_barrier_init(&meet, NULL, 3);
+    fake_params(NULL);
+    fake_ranks_bare(3, split_until_a_death, &meet);
+    pthread_barrier_destroy(&meet);
+}
+
 /* ---- shrink ---- */
 
 static void shrink_around(struct fake_rank *r)
@@ -521,6 +571,7 @@ int main(void)
         cmocka_unit_test(several_splits_may_run_at_once),
         cmocka_unit_test(one_thread_can_split_for_all),
         cmocka_unit_test(a_split_names_the_rank_that_does_not_call),
+        cmocka_unit_test(an_aborted_split_names_the_rank_that_died),
         cmocka_unit_test(shrink_can_exclude_a_live_rank),
         cmocka_unit_test(shrink_works_after_an_abort),
         cmocka_unit_test(shrinks_of_a_parent_may_exclude_different_ranks),

@@ -99,7 +99,7 @@ static const char *exchange_once(struct rondo_bootstrap *b, int round, size_t by
 static struct rondo_bootstrap *member_open(struct member *m)
 {
     struct rondo_bootstrap *b = NULL;
-    if (rondo_bootstrap_control(m->world->control[m->members[m->self]], m->members, m->n, m->self, m->tag,
+    if (rondo_bootstrap_control(m->world->control[m->members[m->self]], m->members, m->n, m->self, m->tag, 1,
                                 &b) != RONDO_SUCCESS) {
         m->problem = "no bootstrap";
         return NULL;
@@ -236,9 +236,12 @@ static void wrong_members_are_refused(void **state)
     const int members[2] = { 0, 1 }, unknown[2] = { 0, 9 };
     (void)state;
     world_open(&world, 2);
-    assert_int_equal(rondo_bootstrap_control(world.control[0], members, 2, 1, 1, &b), RONDO_INTERNAL_ERROR);
-    assert_int_equal(rondo_bootstrap_control(world.control[0], members, 2, 2, 1, &b), RONDO_INTERNAL_ERROR);
-    assert_int_equal(rondo_bootstrap_control(world.control[0], unknown, 2, 0, 1, &b), RONDO_INTERNAL_ERROR);
+    assert_int_equal(rondo_bootstrap_control(world.control[0], members, 2, 1, 1, 0, &b),
+                     RONDO_INTERNAL_ERROR);
+    assert_int_equal(rondo_bootstrap_control(world.control[0], members, 2, 2, 1, 0, &b),
+                     RONDO_INTERNAL_ERROR);
+    assert_int_equal(rondo_bootstrap_control(world.control[0], unknown, 2, 0, 1, 0, &b),
+                     RONDO_INTERNAL_ERROR);
     assert_null(b);
     world_close(&world);
 }
@@ -346,7 +349,7 @@ static void missing_ranks_out_of_range_are_ignored(void **state)
     rondo_status status;
     (void)state;
     world_open(&world, 2);
-    assert_int_equal(rondo_bootstrap_control(world.control[1], members, 2, 1, tag, &b), RONDO_SUCCESS);
+    assert_int_equal(rondo_bootstrap_control(world.control[1], members, 2, 1, tag, 0, &b), RONDO_SUCCESS);
     assert_int_equal(b->ops->allgather_start(b, &mine, all, 1), RONDO_SUCCESS);
     data_tag = rondo_hash("child data", 10, rondo_hash(&tag, sizeof(tag), 0x1234));
     assert_int_equal(

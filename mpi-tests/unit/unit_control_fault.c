@@ -399,7 +399,7 @@ static rondo_status gather_ranks(struct rondo_control *control, const int *membe
     while (members[self] != control->rank) {
         self++;
     }
-    RONDO_TRY(rondo_bootstrap_control(control, members, n, self, tag, &b));
+    RONDO_TRY(rondo_bootstrap_control(control, members, n, self, tag, 1, &b));
     status = b->ops->allgather_start(b, mine, all, sizeof(mine));
     while (status == RONDO_SUCCESS && (status = b->ops->test(b)) == RONDO_IN_PROGRESS &&
            rondo_now_ns() < end) {

@@ -223,7 +223,7 @@ static rondo_status make_child(struct rondo_control *control, const int *members
     int64_t end = rondo_now_ns() + DEADLINE_NS;
     int mine = control->rank, all[NODES_MAX] = { 0 };
     rondo_status status;
-    RONDO_TRY(rondo_bootstrap_control(control, members, n, self, tag, &b));
+    RONDO_TRY(rondo_bootstrap_control(control, members, n, self, tag, 1, &b));
     b->ops->allgather_start(b, &mine, all, sizeof(mine));
     while ((status = b->ops->test(b)) == RONDO_IN_PROGRESS && rondo_now_ns() < end) {
         sched_yield();

@@ -99,7 +99,7 @@ static void progress_open(struct progress *p, struct rondo_control *control, con
                           int rank)
 {
     size_t bytes = (size_t)ranks->n * 24 > 3000 ? (size_t)ranks->n * 24 : 3000;
-    p->status = rondo_bootstrap_control(control, ranks->members, ranks->n, rank, 3, &p->b);
+    p->status = rondo_bootstrap_control(control, ranks->members, ranks->n, rank, 3, 0, &p->b);
     p->all = calloc(1, bytes);
     p->mine = calloc(1, 3000);
     if (p->status == RONDO_SUCCESS) {

@@ -35,10 +35,11 @@ uint64_t rondo_child_tag(uint64_t parent_hash, const char *kind, uint64_t serial
 }
 
 rondo_status rondo_child_bootstrap(struct rondo_ctx *parent, const int *members, int n, int self,
-                                   uint64_t tag, struct rondo_bootstrap **bootstrap)
+                                   uint64_t tag, int over_ended, struct rondo_bootstrap **bootstrap)
 {
     RONDO_TRY(n == 1 ? alone(bootstrap)
-                     : rondo_bootstrap_control(parent->wiring.control, members, n, self, tag, bootstrap));
+                     : rondo_bootstrap_control(parent->wiring.control, members, n, self, tag, over_ended,
+                                               bootstrap));
     (*bootstrap)->idle = parent->job.mpi.progress;
     (*bootstrap)->idle_arg = parent->job.mpi.arg;
     (*bootstrap)->idle_asks = parent->job.mpi_asks;
@@ -102,7 +103,7 @@ static rondo_status split(struct rondo_ctx *parent, int color, int key, const ro
     split.child = ++parent->job.nchildren;
     RONDO_TRY_GOTO(all_members(parent, &members), fail);
     status = rondo_child_bootstrap(parent, members, parent->job.nranks, parent->job.rank,
-                                   rondo_child_tag(parent->job.hash, "colors", split.child, NULL, 0),
+                                   rondo_child_tag(parent->job.hash, "colors", split.child, NULL, 0), 0,
                                    &bootstrap);
     rondo_free(members);
     if (status == RONDO_SUCCESS) {
@@ -201,9 +202,10 @@ static int shrink_inherits(const struct rondo_ctx *parent, const struct rondo_ct
            parent->wiring.peers[parent->job.rank].param_hash == rondo_param_agree_hash();
 }
 
-/* Start a communicator of the parent's ranks `members`, of which this one is members[self]. */
+/* Start a communicator of the parent's ranks `members`, of which this one is members[self]. over_ended: the
+ * parent may have ended. */
 static rondo_status start_among(struct rondo_ctx *parent, int self, const int *members, int n, uint64_t tag,
-                                const rondo_config *config, rondo_comm **newcomm)
+                                int over_ended, const rondo_config *config, rondo_comm **newcomm)
 {
     struct rondo_bootstrap *bootstrap;
     struct rondo_ctx *ctx;
@@ -211,7 +213,7 @@ static rondo_status start_among(struct rondo_ctx *parent, int self, const int *m
     RONDO_TRY(rondo_ctx_create_child(parent, self, n, config, &ctx));
     status = shrink_inherits(parent, ctx) ? rondo_child_inherit(ctx, parent, members, n, tag) : RONDO_SUCCESS;
     if (status == RONDO_SUCCESS) {
-        status = rondo_child_bootstrap(parent, members, n, self, tag, &bootstrap);
+        status = rondo_child_bootstrap(parent, members, n, self, tag, over_ended, &bootstrap);
     }
     if (status != RONDO_SUCCESS) {
         rondo_ctx_free(ctx);
@@ -253,7 +255,7 @@ static rondo_status shrink(struct rondo_ctx *parent, const int *exclude, int nex
     RONDO_TRY(survivors(parent, exclude, nexclude, &members, &n, &self));
     status = shrink_tag(parent, members, n, &tag);
     if (status == RONDO_SUCCESS) {
-        status = start_among(parent, self, members, n, tag, config, newcomm);
+        status = start_among(parent, self, members, n, tag, flags == RONDO_SHRINK_ABORT, config, newcomm);
     }
     rondo_free(members);
     return status;
@@ -282,7 +284,7 @@ static rondo_status among(struct rondo_ctx *parent, const int *members, int n, u
                           parent->job.rank);
     }
     tag = rondo_child_tag(parent->job.hash, "among", tag, members, sizeof(*members) * (size_t)n);
-    return start_among(parent, self, members, n, tag, config, newcomm);
+    return start_among(parent, self, members, n, tag, 0, config, newcomm);
 }
 
 rondo_status rondo_engine_among(rondo_comm *comm, const int *members, int n, uint64_t tag,
@@ -321,7 +323,7 @@ static rondo_status share(struct rondo_ctx *ctx, const void *mine, void *all, si
     rondo_status status;
     RONDO_TRY(all_members(ctx, &members));
     status = rondo_child_bootstrap(ctx, members, ctx->job.nranks, ctx->job.rank,
-                                   rondo_child_tag(ctx->job.hash, "share", serial, NULL, 0), &b);
+                                   rondo_child_tag(ctx->job.hash, "share", serial, NULL, 0), 0, &b);
     rondo_free(members);
     RONDO_TRY(status);
     status = b->ops->open_start(b);

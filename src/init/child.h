@@ -23,8 +23,9 @@ rondo_status rondo_child_inherit(struct rondo_ctx *ctx, const struct rondo_ctx *
                                  int n, uint64_t tag);
 /** May small rounds of a split of this parent stay in its segment? All its ranks return the same. */
 int rondo_child_in_node(const struct rondo_ctx *parent);
-/** Create a bootstrap for a child of the parent's ranks members[0 .. n - 1]; self is this rank's index. */
+/** Create a bootstrap for a child of the parent's ranks members[0 .. n - 1]; self is this rank's index.
+ * over_ended: as for rondo_bootstrap_control. */
 rondo_status rondo_child_bootstrap(struct rondo_ctx *parent, const int *members, int n, int self,
-                                   uint64_t tag, struct rondo_bootstrap **bootstrap);
+                                   uint64_t tag, int over_ended, struct rondo_bootstrap **bootstrap);
 
 #endif

@@ -146,13 +146,24 @@ static rondo_status init_end(struct rondo_init *init, rondo_status status, int r
     return status;
 }
 
+/* The program ends the creation here. If it does so because a rank is lost, the others must hear of that. */
+static rondo_status cause_of(const struct rondo_init *init)
+{
+    const struct rondo_bootstrap_ops *ops = init->bootstrap != NULL ? init->bootstrap->ops : NULL;
+    return ops != NULL && ops->cause != NULL ? ops->cause(init->bootstrap) : RONDO_SUCCESS;
+}
+
 void rondo_init_cancel(struct rondo_ctx *ctx)
 {
+    rondo_status status;
     if (ctx->life.init != NULL) {
-        init_end(ctx->life.init,
-                 rondo_fail_quiet(RONDO_INVALID_USAGE,
-                                  "rank %d: the creation of the communicator was cancelled", ctx->job.rank),
-                 1);
+        status = cause_of(ctx->life.init);
+        if (status == RONDO_SUCCESS) {
+            status = rondo_fail_quiet(RONDO_INVALID_USAGE,
+                                      "rank %d: the creation of the communicator was cancelled",
+                                      ctx->job.rank);
+        }
+        init_end(ctx->life.init, status, 1);
     }
 }
 
@@ -234,6 +245,13 @@ static rondo_status step_phase(struct rondo_init *init, const struct rondo_phase
     return status;
 }
 
+static rondo_status aborted(const struct rondo_init *init)
+{
+    RONDO_TRY(cause_of(init));
+    return rondo_fail_quiet(RONDO_REMOTE_ERROR, "rank %d aborted the creation of the communicator",
+                            init->ctx->job.rank);
+}
+
 static rondo_status init_step(struct rondo_init *init)
 {
     struct rondo_ctx *ctx = init->ctx;
@@ -244,10 +262,8 @@ static rondo_status init_step(struct rondo_init *init)
     rondo_log_set_process_rank(ctx->job.rank, ctx->job.nranks);
     while (status == RONDO_SUCCESS && init->phase < rondo_num_phases) {
         const struct rondo_phase *phase = rondo_phases[init->phase];
-        status = __atomic_load_n(&ctx->life.aborted, __ATOMIC_ACQUIRE)
-                     ? rondo_fail_quiet(RONDO_REMOTE_ERROR,
-                                        "rank %d aborted the creation of the communicator", ctx->job.rank)
-                     : step_phase(init, phase);
+        status = __atomic_load_n(&ctx->life.aborted, __ATOMIC_ACQUIRE) ? aborted(init)
+                                                                       : step_phase(init, phase);
         if (status != RONDO_SUCCESS) {
             round_open = 1;
             break;

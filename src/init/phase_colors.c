@@ -83,7 +83,7 @@ static rondo_status join_color(struct rondo_init *init, struct member *member, i
     init->bootstrap = NULL;
     ctx->job.rank = self;
     ctx->job.nranks = n;
-    RONDO_TRY(rondo_child_bootstrap(parent, ranks, n, self, tag, &init->bootstrap));
+    RONDO_TRY(rondo_child_bootstrap(parent, ranks, n, self, tag, 0, &init->bootstrap));
     if (n > 1 && rondo_child_in_node(parent)) {
         rondo_bootstrap_control_node(init->bootstrap, init->split.child, 1);
     }

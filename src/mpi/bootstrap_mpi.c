@@ -692,6 +692,9 @@ static void mpi_close(struct rondo_bootstrap *b, int ok)
     }
     round_free(self);
     rondo_mail_close(&self->mail);
+    if (b->ended != RONDO_SUCCESS) {
+        rondo_fail_quiet(b->ended, "%s", text);
+    }
     rondo_free(self->places);
     rondo_free(self);
 }

@@ -39,11 +39,14 @@ struct rondo_bootstrap_ops {
     /* Look for ranks that have died or given up, while no round is under way. late: the deadline has passed.
      * RONDO_SUCCESS: none is known. NULL: nothing to look at. */
     rondo_status (*look)(struct rondo_bootstrap *b, int late);
+    /* This rank ends the creation: does it do so because what the new communicator is made from has lost a
+     * rank? @return the error that says so; RONDO_SUCCESS: not as far as is known. NULL: made from nothing */
+    rondo_status (*cause)(struct rondo_bootstrap *b);
     /* May the calling thread start and test rounds? (An MPI initialised for one thread allows only that one.)
      * NULL: any thread may. */
     int (*may_step)(struct rondo_bootstrap *b);
     /* End creation and free b; waits about a second at most. ok 0: creation failed with b->ended and this
-     * thread's sentence, which the other ranks may not know yet. Requests that are still under way cannot be
+     * thread's sentence, which stays its sentence, and which the other ranks may not know yet. Requests that are still under way cannot be
      * cancelled: they keep their buffers until the process exits. */
     void (*close)(struct rondo_bootstrap *b, int ok);
 };
@@ -82,10 +85,13 @@ void rondo_bootstrap_control_sent(const struct rondo_bootstrap *b, uint64_t *par
 /** Create a child (split, shrink) over its parent's control plane, which must outlive the bootstrap. The
  * child's secret is derived from the parent's and the tag.
  * @param members  the parent's ranks, in the child's order; @param self  this rank's index in it
- * @param tag      equal on all members, new for each child */
+ * @param tag      equal on all members, new for each child
+ * @param over_ended  1: the parent may have ended, and only its members' losses count; 0: its end is the
+ *                    child's, too, unless all go on for RONDO_BOOTSTRAP_ORPHAN_NS */
+#define RONDO_BOOTSTRAP_ORPHAN_NS (1000 * INT64_C(1000000))
 struct rondo_control;
 rondo_status rondo_bootstrap_control(struct rondo_control *parent, const int *members, int n, int self,
-                                     uint64_t tag, struct rondo_bootstrap **b);
+                                     uint64_t tag, int over_ended, struct rondo_bootstrap **b);
 /**
  * For a split of a parent of one node, before the first round: small rounds go through the parent's segment.
  * @param serial  counts the parent's splits from 1; all ranks that take part in this one end it later

@@ -1,9 +1,15 @@
 /*
  * The bootstrap of a child over its parent's control plane: rounds.h, with control messages for its parts and
- * notes. The parent may already have been ended: only the deaths of members count.
+ * notes.
+ *
+ * When the parent ends, some members may be told in another call, and never come, or leave it. They are not
+ * to blame: the parent's reason is (orphaned). Members may also have done their part already, and just need
+ * this rank's steps, so they have a moment. A child may also be made of a parent that has ended (over_ended):
+ * then only the losses of members count.
  */
 #include "net/bootstrap/bootstrap.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -32,7 +38,9 @@ struct control_bootstrap {
     uint64_t data_tag, note_tag, secret[2];
     struct rondo_rounds rounds;
     struct rondo_node_rounds node; /* the rounds whose records lie in the parent's segment */
-    int64_t looked_ns;             /* at the members */
+    int over_ended;
+    int64_t looked_ns;   /* at the members */
+    int64_t orphaned_ns; /* since when this round is known to be without a parent; 0: it is not */
     int next_look;
     const uint8_t *from; /* the round's memory: what is sent, and where records go */
     uint8_t *to;
@@ -128,6 +136,19 @@ static void ask(void *arg, int member)
     }
 }
 
+/* @return the error by which the parent's end is the child's; RONDO_SUCCESS: it has not ended, or may have. */
+static rondo_status parents_end(struct control_bootstrap *self)
+{
+    char text[RONDO_ERROR_TEXT];
+    int rank;
+    if (self->over_ended || !rondo_control_aborted(self->parent)) {
+        return RONDO_SUCCESS;
+    }
+    (void)rondo_control_reason(self->parent, text, &rank);
+    return rondo_fail(RONDO_REMOTE_ERROR, "cannot create a child of communicator %s, which has ended: %s",
+                      self->parent->name, text);
+}
+
 static rondo_status lost(void *arg, int member)
 {
     static const char *const what[] = {
@@ -141,7 +162,11 @@ static rondo_status lost(void *arg, int member)
     struct control_bootstrap *self = arg;
     struct rondo_control *parent = self->parent;
     int rank = self->members[member], local = parent->local_of[rank];
-    int state = local >= 0 ? rondo_control_state_of(parent, rank) : rondo_wire_state_of(parent, rank);
+    int state = rondo_control_state_of(parent, rank);
+    if (state == RONDO_RANK_LEFT) {
+        RONDO_TRY(parents_end(self));
+        state = local < 0 ? (int)rondo_wire_state_of(parent, rank) : state; /* RONDO_RANK_GONE */
+    }
     return rondo_fail(RONDO_REMOTE_ERROR,
                       "cannot create a child of communicator %s: its member rank %d (pid %d on host %.*s) %s",
                       parent->name, rank,
@@ -183,6 +208,7 @@ static rondo_status control_allgather_start(struct rondo_bootstrap *b, const voi
     }
     self->from = self->to = all;
     rondo_node_round_start(&self->node, mine, bytes);
+    self->orphaned_ns = 0;
     rondo_rounds_allgather(&self->rounds, bytes, rondo_now_ns());
     return RONDO_SUCCESS;
 }
@@ -194,6 +220,7 @@ static rondo_status control_reduce_start(struct rondo_bootstrap *b, void *record
     self->from = self->to = record;
     self->merge = merge_records;
     self->node.bytes = 0;
+    self->orphaned_ns = 0;
     rondo_rounds_reduce(&self->rounds, bytes, rondo_now_ns());
     return RONDO_SUCCESS;
 }
@@ -211,6 +238,7 @@ static rondo_status control_exchange_start(struct rondo_bootstrap *b, int n, con
     self->from = send;
     self->to = recv;
     self->node.bytes = 0;
+    self->orphaned_ns = 0;
     return rondo_rounds_exchange(&self->rounds, n, peer, bytes, rondo_now_ns());
 }
 
@@ -235,13 +263,27 @@ static rondo_status look_at_members(struct control_bootstrap *self, int64_t now)
     return RONDO_IN_PROGRESS;
 }
 
+/* @return RONDO_SUCCESS: the parent has not ended, or not for long enough. */
+static rondo_status orphaned(struct control_bootstrap *self, int64_t now)
+{
+    if (self->over_ended || !rondo_control_aborted(self->parent)) {
+        return RONDO_SUCCESS;
+    }
+    self->orphaned_ns = self->orphaned_ns == 0 ? now : self->orphaned_ns;
+    return now - self->orphaned_ns < RONDO_BOOTSTRAP_ORPHAN_NS ? RONDO_SUCCESS : parents_end(self);
+}
+
 static rondo_status control_test(struct rondo_bootstrap *b)
 {
     struct control_bootstrap *self = self_of(b);
     int64_t now = rondo_now_ns();
     rondo_node_round_write(&self->node, self->parent);
     rondo_status status = rondo_rounds_test(&self->rounds, now);
-    return status == RONDO_IN_PROGRESS ? look_at_members(self, now) : status;
+    if (status == RONDO_IN_PROGRESS) {
+        RONDO_TRY(orphaned(self, now));
+        status = look_at_members(self, now);
+    }
+    return status;
 }
 
 /* Between nodes the connections that ranks make meanwhile tell of deaths. */
@@ -250,6 +292,7 @@ static rondo_status control_look(struct rondo_bootstrap *b, int late)
     struct control_bootstrap *self = self_of(b);
     int64_t now = rondo_now_ns();
     rondo_status status;
+    RONDO_TRY(orphaned(self, now));
     if (self->parent->wire != NULL || (!late && now - self->looked_ns < RONDO_ROUNDS_LOOK)) {
         return RONDO_SUCCESS;
     }
@@ -264,8 +307,21 @@ static rondo_status control_look(struct rondo_bootstrap *b, int late)
     return status == RONDO_TIMEOUT && self->rounds.heard == NULL ? RONDO_SUCCESS : status;
 }
 
+static rondo_status control_cause(struct rondo_bootstrap *b)
+{
+    struct control_bootstrap *self = self_of(b);
+    rondo_control_tell_loss(self->parent);
+    for (int i = 0; i < b->nranks; i++) {
+        if (i != b->rank && state_of(self, i) == RONDO_ROUNDS_LOST) {
+            return lost(self, i);
+        }
+    }
+    return parents_end(self);
+}
+
 static rondo_status control_missing(struct rondo_bootstrap *b, int *ranks, int max, int *n)
 {
+    RONDO_TRY(parents_end(self_of(b)));
     return rondo_rounds_missing(&self_of(b)->rounds, rondo_now_ns(), ranks, max, n);
 }
 
@@ -279,10 +335,16 @@ void rondo_bootstrap_control_sent(const struct rondo_bootstrap *b, uint64_t *par
 static void control_close(struct rondo_bootstrap *b, int ok)
 {
     struct control_bootstrap *self = self_of(b);
+    char kept[RONDO_ERROR_TEXT];
     rondo_round_text text;
     if (!ok) {
+        snprintf(kept, sizeof(kept), "%s", rondo_error_text());
         rondo_round_text_fill(text, b->rank);
-        rondo_rounds_give_up(&self->rounds, b->ended, text);
+        rondo_rounds_give_up(&self->rounds, b->ended,
+                             text); /* whom it cannot tell would be this thread's error */
+        if (b->ended != RONDO_SUCCESS) {
+            rondo_fail_quiet(b->ended, "%s", kept);
+        }
         if (self->node.serial != 0) {
             rondo_control_split_end(self->parent, self->node.serial);
         }
@@ -303,6 +365,7 @@ static const struct rondo_bootstrap_ops control_ops = {
     .test = control_test,
     .missing = control_missing,
     .look = control_look,
+    .cause = control_cause,
     .close = control_close,
 };
 
@@ -324,7 +387,7 @@ static rondo_status check_members(struct rondo_control *parent, const int *membe
 }
 
 rondo_status rondo_bootstrap_control(struct rondo_control *parent, const int *members, int n, int self,
-                                     uint64_t tag, struct rondo_bootstrap **b)
+                                     uint64_t tag, int over_ended, struct rondo_bootstrap **b)
 {
     struct control_bootstrap *made;
     rondo_status status;
@@ -338,6 +401,7 @@ rondo_status rondo_bootstrap_control(struct rondo_control *parent, const int *me
     made->base.nranks = n;
     made->base.root_world_rank = members[0];
     made->parent = parent;
+    made->over_ended = over_ended;
     /* Hashed, so that they differ from those of other children and of the parent's own messages. */
     made->data_tag = rondo_hash("child data", 10, rondo_hash(&tag, sizeof(tag), parent->head->comm_hash));
     made->note_tag = rondo_hash("child note", 10, made->data_tag);

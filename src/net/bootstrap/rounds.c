@@ -69,6 +69,20 @@ static int has_come(const struct rondo_rounds *r, const struct rondo_rounds_flow
     return !flow->follows || r->in[0].finished || (n > 0 && flow->done + n <= r->in[0].done);
 }
 
+/* A rank has ended, and this round needs it. Its last words may still be under way, by other paths: if it has
+ * left in order, they have a moment. @return RONDO_IN_PROGRESS: wait for them */
+static rondo_status miss(struct rondo_rounds *r, int rank)
+{
+    RONDO_TRY(rondo_rounds_listen(r, r->looked_ns)); /* its own reason says more */
+    if (r->ops->state(r->arg, rank) == RONDO_ROUNDS_LEFT) {
+        r->left_ns = r->left_ns == 0 ? r->looked_ns : r->left_ns;
+        if (r->looked_ns - r->left_ns < RONDO_ROUNDS_LAST) {
+            return RONDO_IN_PROGRESS;
+        }
+    }
+    return r->ops->lost(r->arg, rank);
+}
+
 static rondo_status flow_send(struct rondo_rounds *r, struct rondo_rounds_flow *flow)
 {
     while (!flow->finished) {
@@ -78,8 +92,7 @@ static rondo_status flow_send(struct rondo_rounds *r, struct rondo_rounds_flow *
         }
         rondo_status status = r->ops->send(r->arg, flow->rank, &part);
         if (status == RONDO_REMOTE_ERROR) {
-            RONDO_TRY(rondo_rounds_listen(r, r->looked_ns)); /* its own reason says more */
-            return r->ops->lost(r->arg, flow->rank);
+            return miss(r, flow->rank);
         }
         RONDO_TRY(status);
         r->nparts++;
@@ -122,6 +135,7 @@ static void round_start(struct rondo_rounds *r, int phase, size_t record, int64_
     r->reduces = 0;
     r->record = record;
     r->nin = r->nout = 0;
+    r->left_ns = 0;
     r->asks_ns = now + RONDO_ROUNDS_ASK_AFTER;
     rondo_free(r->late);
     r->late = NULL;
@@ -200,10 +214,9 @@ static rondo_status check_rank(struct rondo_rounds *r, int rank)
         status = flow_receive(r, flow);
     }
     if (status == RONDO_IN_PROGRESS) {
-        RONDO_TRY(rondo_rounds_listen(r, r->looked_ns));
-        return r->ops->lost(r->arg, rank);
+        status = miss(r, rank);
     }
-    return status;
+    return status == RONDO_IN_PROGRESS ? RONDO_SUCCESS : status;
 }
 
 /* A death on another node shows only on a connection to it: ask ranks that have not sent their records. */

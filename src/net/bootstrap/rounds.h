@@ -52,6 +52,7 @@ enum {
 #define RONDO_ROUNDS_LOOK (10 * INT64_C(1000000))       /* between looks for notes and deaths */
 #define RONDO_ROUNDS_ASK_AFTER (200 * INT64_C(1000000)) /* without a piece: ask whether its sender is alive */
 #define RONDO_ROUNDS_ASK (1000 * INT64_C(1000000))      /* then this often */
+#define RONDO_ROUNDS_LAST (300 * INT64_C(1000000))      /* for the last words of a rank that has left */
 #define RONDO_ROUNDS_STEP (600 * INT64_C(1000000))      /* an answer that takes longer counts as silence */
 #define RONDO_ROUNDS_GAP (100 * INT64_C(1000000))
 #define RONDO_ROUNDS_DOWN (3200 * INT64_C(1000000))  /* for the reports of all below the top */
@@ -130,6 +131,7 @@ struct rondo_rounds {
     struct rondo_rounds_flow *in, *out;
     int nin, nout, capacity;
     int64_t looked_ns, asks_ns;
+    int64_t left_ns;                 /* since when this round waits for a rank that has left; 0: for none */
     uint64_t nparts, nnotes;         /* sent so far */
     rondo_status ended;              /* what test returns from now on; RONDO_SUCCESS: nothing has failed */
     int told;                        /* the others know that the rounds have ended */

@@ -91,6 +91,7 @@ static rondo_status control_new(struct rondo_control **control_out, const struct
     control->peers = config->peers;
     control->describe = config->describe;
     control->pid = getpid();
+    control->made_ns = rondo_now_ns();
     control->record = -1;
     control->nnodes = config->nnodes > 1 ? config->nnodes : 1;
     control->node = config->nnodes > 1 ? config->node_of[config->rank] : 0;
@@ -245,12 +246,14 @@ rondo_status rondo_control_start(struct rondo_control *control)
     (void)rondo_control_record(control, &entry);
     control->record = rondo_record_add(&entry, &control->shm);
     atomic_store_explicit(&control->own->life.state, RONDO_LIFE_ALIVE, memory_order_release);
+    rondo_control_tell_loss(control);
     return RONDO_SUCCESS;
 }
 
 void rondo_control_leave(struct rondo_control *control)
 {
     if (control->pid == getpid()) {
+        rondo_control_tell_loss(control);
         atomic_store_explicit(&control->own->life.state, RONDO_LIFE_LEFT, memory_order_release);
         rondo_wire_leave(control);
     }
@@ -287,35 +290,53 @@ struct rondo_mailbox *rondo_control_mailbox(struct rondo_control *control)
 
 /* ---- the reason ---- */
 
-static uint64_t reason_word(int state, rondo_status status, int writer, int rank)
+static uint64_t reason_word(enum rondo_loss loss, rondo_status status, int writer, int rank)
 {
-    return (uint64_t)state | (uint64_t)(uint8_t)status << 8 | (uint64_t)(uint16_t)writer << 16 |
+    return (uint64_t)loss << 2 | (uint64_t)(uint8_t)status << 8 | (uint64_t)(uint16_t)writer << 16 |
            (uint64_t)(uint32_t)(rank + 1) << 32;
 }
 
-int rondo_control_end(struct rondo_control *control, rondo_status status, int rank, const char *text)
+static int reason_rank(const struct rondo_control *control, uint64_t word)
+{
+    int rank = (int)(uint32_t)(word >> 32) - 1;
+    return rank >= 0 && rank < control->nranks ? rank : -1;
+}
+
+enum rondo_loss rondo_control_loss(const struct rondo_control *control, int *rank)
+{
+    uint64_t word = atomic_load_explicit(&control->reason->word, memory_order_acquire);
+    *rank = reason_rank(control, word);
+    return *rank >= 0 ? (enum rondo_loss)(word >> 2 & 3) : RONDO_LOSS_NONE;
+}
+
+int rondo_control_end(struct rondo_control *control, rondo_status status, int rank, enum rondo_loss loss,
+                      const char *text)
 {
     struct rondo_control_reason *reason = control->reason;
-    uint64_t word = 0, mine;
+    uint64_t word = 0, fields, mine;
     if (status == RONDO_SUCCESS || status == RONDO_IN_PROGRESS) {
         status = RONDO_INTERNAL_ERROR;
     }
-    mine = reason_word(RONDO_REASON_WRITING, status, control->local_rank, rank);
+    if (loss != RONDO_LOSS_NONE) {
+        rondo_loss_learn(control, rank, loss);
+    }
+    fields = reason_word(loss, status, control->local_rank, rank);
+    mine = fields | RONDO_REASON_WRITING;
     if (!atomic_compare_exchange_strong_explicit(&reason->word, &word, mine, memory_order_acq_rel,
                                                  memory_order_relaxed)) {
         return 0;
     }
     snprintf(reason->text, sizeof(reason->text), "%s", text ? text : "");
     /* Fails if a reader has given up waiting for the text. */
-    atomic_compare_exchange_strong_explicit(&reason->word, &mine,
-                                            reason_word(RONDO_REASON_SET, status, control->local_rank, rank),
+    atomic_compare_exchange_strong_explicit(&reason->word, &mine, fields | RONDO_REASON_SET,
                                             memory_order_release, memory_order_relaxed);
     return 1;
 }
 
 void rondo_control_abort(struct rondo_control *control, rondo_status status, int rank, const char *text)
 {
-    if (rondo_control_end(control, status, rank, text)) {
+    rondo_control_tell_loss(control);
+    if (rondo_control_end(control, status, rank, RONDO_LOSS_NONE, text)) {
         rondo_wire_spread(control);
     }
 }
@@ -351,7 +372,7 @@ rondo_status rondo_control_reason(struct rondo_control *control, char *text, int
 {
     uint64_t word = reason_settle(control->reason);
     rondo_status status = (rondo_status)(word >> 8 & 0xff);
-    int writer = (int)(word >> 16 & 0xffff), fault = (int)(uint32_t)(word >> 32) - 1;
+    int writer = (int)(word >> 16 & 0xffff);
     if (word == 0) {
         text[0] = '\0';
         *rank = -1;
@@ -369,7 +390,10 @@ rondo_status rondo_control_reason(struct rondo_control *control, char *text, int
                  writer < control->nlocal ? control->local_ranks[writer] : -1, control->name,
                  rondo_status_string(status));
     }
-    *rank = fault >= 0 && fault < control->nranks ? fault : -1;
+    *rank = reason_rank(control, word);
+    if (*rank >= 0) { /* another process of the node may have set it */
+        rondo_loss_learn(control, *rank, (enum rondo_loss)(word >> 2 & 3));
+    }
     return status;
 }
 
@@ -578,13 +602,24 @@ uint64_t rondo_control_stuck_of(struct rondo_control *control, int rank, int wai
 
 /* ---- looking ---- */
 
+/* Did this rank's death end the communicator? Others may have found it, on other nodes. Of a rank of this node
+ * only its process tells: while it lives it may write into this one's memory. */
+static int is_the_dead(const struct rondo_control *control, int rank)
+{
+    int lost;
+    return rondo_control_loss(control, &lost) == RONDO_LOSS_DEAD && lost == rank;
+}
+
 enum rondo_rank_state rondo_control_state_of(struct rondo_control *control, int rank)
 {
     int local = rank >= 0 && rank < control->nranks ? control->local_of[rank] : -1;
     if (local < 0) {
         int remote = rank >= 0 && rank < control->nranks && control->wire ? rondo_wire_state_of(control, rank)
                                                                           : RONDO_RANK_ALIVE;
-        return remote == RONDO_RANK_GONE ? RONDO_RANK_LEFT : remote;
+        return remote == RONDO_RANK_LEFT    ? RONDO_RANK_LEFT
+               : is_the_dead(control, rank) ? RONDO_RANK_DEAD
+               : remote == RONDO_RANK_GONE  ? RONDO_RANK_LEFT
+                                            : remote;
     }
     /* Load the watch's state first: a rank that left before it died has left. */
     int state = atomic_load_explicit(&control->watch[local].state, memory_order_acquire);

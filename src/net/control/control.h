@@ -61,6 +61,9 @@ enum rondo_rank_state {
     RONDO_RANK_GONE    /* left or dead: its process, on another node, refused the first connection */
 };
 
+/* Did a communicator end because a rank was lost? */
+enum rondo_loss { RONDO_LOSS_NONE, RONDO_LOSS_DEAD, RONDO_LOSS_SILENT, RONDO_NUM_LOSSES };
+
 struct rondo_control_config {
     int rank, nranks;
     int local_rank, nlocal;
@@ -109,7 +112,8 @@ rondo_status rondo_control_attach(struct rondo_control **control, const struct r
 /** Begin to beat and watch, and remove the segment's name (leader). Call it after the round in which all
  * ranks report that they have attached. */
 rondo_status rondo_control_start(struct rondo_control *control);
-/** Leave in order: from here on the end of this rank is no fault. Never blocks. */
+/** Leave in order: from here on the end of this rank is no fault. Who is told of it knows the reason first,
+ * if there is one. Never blocks. */
 void rondo_control_leave(struct rondo_control *control);
 /** Stop watching, unmap, free. */
 void rondo_control_close(struct rondo_control *control);
@@ -123,8 +127,8 @@ uint8_t *rondo_control_extra(struct rondo_control *control);
 struct rondo_mailbox *rondo_control_mailbox(struct rondo_control *control);
 
 /**
- * End the communicator on every rank with this reason, unless another one came first. Any thread; never
- * blocks.
+ * End the communicator on every rank with this reason, unless another one came first: also the loss of a rank
+ * that another communicator has told this process of. Any thread; never blocks.
  * @param rank  the rank at fault; -1: unknown
  */
 void rondo_control_abort(struct rondo_control *control, rondo_status status, int rank, const char *text);
@@ -137,6 +141,12 @@ int rondo_control_aborted(const struct rondo_control *control);
  * @return its status; RONDO_SUCCESS: there is none.
  */
 rondo_status rondo_control_reason(struct rondo_control *control, char *text, int *rank);
+/** End the communicator if it has a rank that is lost, as another communicator has told this process: a rank
+ * that goes because of a loss leaves the others its name. */
+void rondo_control_tell_loss(struct rondo_control *control);
+/** Name the rank of whose loss this process was told in the last RONDO_CONTROL_TOLD_NS; "": of none. */
+#define RONDO_CONTROL_TOLD_NS (60 * INT64_C(1000000000))
+void rondo_control_told_loss(char *text, size_t bytes);
 /** Look for deaths and messages, which the control thread would find later. Call it in long waits: it is
  * cheap. Any thread. */
 rondo_status rondo_control_progress(struct rondo_control *control, int *moved);
@@ -197,7 +207,8 @@ int rondo_control_message_of(struct rondo_control *control, int rank, struct ron
 void rondo_control_stuck(struct rondo_control *control, uint64_t seq, int rank);
 /** @return the collective in which a rank of this node waits so for @a waited_for; 0: in none. */
 uint64_t rondo_control_stuck_of(struct rondo_control *control, int rank, int waited_for);
-/** @return the state of a rank, as known here; LEFT for GONE. */
+/** @return the state of a rank, as known here; LEFT for GONE. A rank of another node whose death has ended the
+ * communicator is dead. */
 enum rondo_rank_state rondo_control_state_of(struct rondo_control *control, int rank);
 
 /** Send up to RONDO_MSG_BYTES to a rank's inbox. @return RONDO_IN_PROGRESS: no room now, try again. */

@@ -56,8 +56,8 @@ struct rondo_control_head {
 /*
  * Why the communicator ended. One compare-exchange takes the word from 0 to RONDO_REASON_WRITING, with
  * status, rank and writer in it. The writer sets it to SET when the text is complete; a reader that has
- * waited too long for the text sets it to LOST. Fields of the word: state (2 bits), status << 8, writer's
- * local rank << 16, (rank + 1) << 32.
+ * waited too long for the text sets it to LOST. Fields of the word: state (2 bits), enum rondo_loss << 2,
+ * status << 8, writer's local rank << 16, (rank + 1) << 32.
  */
 enum { RONDO_REASON_WRITING = 1, RONDO_REASON_SET = 2, RONDO_REASON_LOST = 3 };
 
@@ -181,6 +181,8 @@ struct rondo_control {
     void (*describe)(const struct rondo_call *call, char *text, size_t bytes);
     char name[RONDO_CONTROL_NAME];
     int pid; /* of the process that opened it: a forked child must not touch it */
+    int64_t made_ns;
+    _Atomic uint8_t told_loss; /* the loss that ended it is known to the process (control_loss.c) */
     struct rondo_shm shm;
     struct rondo_control_head *head;
     struct rondo_control_reason *reason;
@@ -203,9 +205,22 @@ struct rondo_control {
     struct rondo_wire_part *wire; /* NULL: the communicator has one node */
 };
 
-/** As rondo_control_abort, but leave it to the caller to tell the other nodes. @return 1: this is the first
- * reason; the caller logs it if nobody has. */
-int rondo_control_end(struct rondo_control *control, rondo_status status, int rank, const char *text);
+/** As rondo_control_abort, but leave it to the caller to tell the other nodes. loss: of the rank. @return 1:
+ * this is the first reason; the caller logs it if nobody has. */
+int rondo_control_end(struct rondo_control *control, rondo_status status, int rank, enum rondo_loss loss,
+                      const char *text);
+
+/* ---- lost ranks (control_loss.c) ---- */
+
+/** @return which loss ended the communicator, without waiting for its sentence; *rank is the lost one. */
+enum rondo_loss rondo_control_loss(const struct rondo_control *control, int *rank);
+/** Remember that the process of a rank is lost, for its other communicators. */
+void rondo_loss_learn(struct rondo_control *control, int rank, enum rondo_loss loss);
+/** Name a rank: "rank 3 (pid 7 on host x) of communicator y". */
+void rondo_loss_who(const struct rondo_control *control, int rank, char *text, size_t bytes);
+/** Write the sentence about a rank whose loss is known by name only. */
+void rondo_loss_text(const struct rondo_control *control, int rank, enum rondo_loss loss, char *text,
+                     size_t bytes);
 
 /* ---- the watcher (control_thread.c) ---- */
 

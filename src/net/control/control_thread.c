@@ -209,8 +209,7 @@ static int report(struct rondo_control *control, int local, int64_t silent_ns, c
     if (rondo_control_aborted(control)) {
         return 0;
     }
-    snprintf(who, sizeof(who), "rank %d (pid %d on host %.*s) of communicator %s", rank,
-             control->blocks[local].life.pid, RONDO_HOST_LEN - 1, control->peers[rank].host, control->name);
+    rondo_loss_who(control, rank, who, sizeof(who));
     describe_last_call(control, rank, last, sizeof(last));
     if (silent_ns == 0) {
         snprintf(
@@ -223,7 +222,8 @@ static int report(struct rondo_control *control, int local, int64_t silent_ns, c
                  "RONDO_DEAD_AFTER sets the limit",
                  who, (long long)(silent_ns / 1000000), last);
     }
-    if (!rondo_control_end(control, RONDO_REMOTE_ERROR, rank, text)) {
+    if (!rondo_control_end(control, RONDO_REMOTE_ERROR, rank,
+                           silent_ns == 0 ? RONDO_LOSS_DEAD : RONDO_LOSS_SILENT, text)) {
         return 0;
     }
     rondo_wire_spread_later(control);

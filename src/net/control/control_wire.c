@@ -151,11 +151,16 @@ static int on_abort(struct rondo_control *control, const struct rondo_wire_head 
     }
     memcpy(&abort, data, sizeof(abort));
     if (abort.status <= RONDO_SUCCESS || abort.status >= RONDO_NUM_STATUSES || abort.rank < -1 ||
-        abort.rank >= control->nranks) {
+        abort.rank >= control->nranks || abort.loss < RONDO_LOSS_NONE || abort.loss >= RONDO_NUM_LOSSES ||
+        (abort.loss != RONDO_LOSS_NONE && abort.rank < 0)) {
         return 0;
     }
     abort.text[sizeof(abort.text) - 1] = '\0';
-    if (rondo_control_end(control, (rondo_status)abort.status, abort.rank, abort.text)) {
+    if (abort.loss != RONDO_LOSS_NONE && abort.text[0] == '\0') {
+        rondo_loss_text(control, abort.rank, (enum rondo_loss)abort.loss, abort.text, sizeof(abort.text));
+    }
+    if (rondo_control_end(control, (rondo_status)abort.status, abort.rank, (enum rondo_loss)abort.loss,
+                          abort.text)) {
         control->wire->spreading = 1;
         rondo_wire_spread_on(control);
     }
@@ -169,11 +174,28 @@ static int on_leave(struct rondo_control *control, const struct rondo_wire_head 
     return 1;
 }
 
+/* Tell a rank at the other end that this one leaves, and why, if that has ended the communicator. */
+static void say_leave(struct rondo_control *control, struct rondo_wire_conn *conn, int rank,
+                      const struct rondo_wire_abort *why)
+{
+    struct rondo_wire_head head = rondo_wire_head_of(control, rank, RONDO_WIRE_ABORT, 0, sizeof(*why));
+    if (why != NULL) {
+        rondo_wire_put(conn, &head, why, 0);
+    }
+    head = rondo_wire_head_of(control, rank, RONDO_WIRE_LEAVE, 0, 0);
+    rondo_wire_put(conn, &head, NULL, 0);
+}
+
 void rondo_wire_leave(struct rondo_control *control)
 {
     struct rondo_wire_part *part = control->wire;
+    struct rondo_wire_abort why;
+    int ended = part != NULL && rondo_control_aborted(control);
     if (part == NULL || !part->joined || part->left) {
         return;
+    }
+    if (ended) {
+        why = rondo_wire_abort_of(control);
     }
     rondo_wire_lock();
     part->left = 1;
@@ -183,9 +205,7 @@ void rondo_wire_leave(struct rondo_control *control)
             rondo_wire_ranks_of(control, conn, &from, &to);
         }
         for (int i = from; i < to; i++) { /* each rank has a control of its own */
-            struct rondo_wire_head head = rondo_wire_head_of(control, part->by_process[i], RONDO_WIRE_LEAVE,
-                                                             0, 0);
-            rondo_wire_put(conn, &head, NULL, 0);
+            say_leave(control, conn, part->by_process[i], ended ? &why : NULL);
         }
     }
     rondo_wire_unlock();
@@ -203,6 +223,10 @@ static int on_ask(struct rondo_control *control, const struct rondo_wire_head *h
     for (uint64_t seq = last > RONDO_CALL_RING ? last - RONDO_CALL_RING + 1 : 1;
          seq <= last && n < RONDO_CALL_RING; seq++) {
         n += rondo_control_call_of(control, control->rank, seq, &call[n]);
+    }
+    if (control->wire->left && rondo_control_aborted(control)) {
+        struct rondo_wire_abort why = rondo_wire_abort_of(control);
+        rondo_wire_say(control, head->from, RONDO_WIRE_ABORT, 0, &why, sizeof(why));
     }
     rondo_wire_say(control, head->from, RONDO_WIRE_TELL, control->wire->left, call,
                    sizeof(call[0]) * (size_t)n);
@@ -321,16 +345,25 @@ static int deliver(struct rondo_control *control, uint64_t process, const struct
 static void answer_for_closed(const struct rondo_wire_closed *closed, struct rondo_wire_conn *conn,
                               const struct rondo_wire_head *head)
 {
+    const struct rondo_wire_abort why = { .status = RONDO_REMOTE_ERROR,
+                                          .rank = closed->lost,
+                                          .loss = (int32_t)closed->loss };
     struct rondo_wire_head left = *head;
     if (head->kind != RONDO_WIRE_ASK) {
         rondo_wire_count(RONDO_WIRE_DROP_MESSAGE);
         return;
     }
+    left.from = closed->rank;
+    left.to = head->from;
+    if (closed->loss != RONDO_LOSS_NONE) {
+        left.kind = RONDO_WIRE_ABORT;
+        left.bytes = sizeof(why);
+        left.tag = 0;
+        rondo_wire_put(conn, &left, &why, 0);
+    }
     left.kind = RONDO_WIRE_TELL;
     left.bytes = 0;
     left.tag = 1;
-    left.from = closed->rank;
-    left.to = head->from;
     rondo_wire_put(conn, &left, NULL, 0);
 }
 
@@ -437,9 +470,12 @@ void rondo_wire_part(struct rondo_control *control)
 {
     struct rondo_wire_part *part = control->wire;
     struct rondo_control **link;
+    enum rondo_loss loss;
+    int lost;
     if (part == NULL || !part->joined) {
         return;
     }
+    loss = rondo_control_loss(control, &lost);
     rondo_wire_lock();
     link = &rondo_wire->controls;
     while (*link != control) {
@@ -451,7 +487,9 @@ void rondo_wire_part(struct rondo_control *control)
         (struct rondo_wire_closed){ .comm_hash = control->head->comm_hash,
                                     .secret = { part->secret[0], part->secret[1] },
                                     .process = rondo_wire_process(&control->peers[control->rank]),
-                                    .rank = control->rank };
+                                    .rank = control->rank,
+                                    .lost = lost,
+                                    .loss = loss };
     rondo_wire_release();
     rondo_wire_unlock();
 }

@@ -45,7 +45,8 @@
  * before it ever answered has ended, in order or not: that alone ends no communicator.
  *
  * Leave and ask. A rank that leaves tells all processes it is connected to; others learn it by asking. A
- * question to a rank's process is answered with the rank's state and its recent calls.
+ * question to a rank's process is answered with the rank's state and its recent calls. Before either comes
+ * the reason, if the communicator has ended: who is told that a rank has left knows why.
  *
  * Threads and memory. Any thread moves the sockets, under one lock a process, held for bounded work and
  * never while blocking. The control thread sleeps on them, beats and looks for silent peers. Allocated are:
@@ -74,7 +75,7 @@
 enum {
     RONDO_WIRE_HELLO_MAGIC = 0x68637772,
     RONDO_WIRE_MAGIC = 0x6d637772,
-    RONDO_WIRE_VERSION = 4,
+    RONDO_WIRE_VERSION = 5,
     RONDO_WIRE_WINDOW = 8, /* messages of a tag, sent and not given back, from one rank to another */
     RONDO_WIRE_UNNAMED =
         1024,                /* connections without a right hello yet; a quarter of the descriptors if less */
@@ -123,8 +124,9 @@ struct rondo_wire_head {
 };
 
 struct rondo_wire_abort {
-    int32_t status, rank; /* the rank at fault; -1: unknown */
-    char text[RONDO_ERROR_TEXT];
+    int32_t status, rank;        /* the rank at fault; -1: unknown */
+    int32_t loss;                /* enum rondo_loss */
+    char text[RONDO_ERROR_TEXT]; /* "": the receiver finds words for the loss */
 };
 
 enum { RONDO_WIRE_MESSAGE = sizeof(struct rondo_wire_head) + RONDO_MSG_BYTES };
@@ -196,7 +198,8 @@ struct rondo_wire_parked {
 
 struct rondo_wire_closed {
     uint64_t comm_hash, secret[2], process;
-    int rank;
+    int rank, lost; /* lost: the rank by whose loss it ended */
+    enum rondo_loss loss;
 };
 
 /* An answer to rondo-doctor. */
@@ -407,6 +410,8 @@ void rondo_wire_msg_clear(struct rondo_wire_part *part);
 /** Watch the leaders ahead, if this rank leads its node. */
 void rondo_wire_watch_ahead(struct rondo_control *control);
 void rondo_wire_spread_on(struct rondo_control *control);
+/** @return the message with the reason why the communicator has ended. */
+struct rondo_wire_abort rondo_wire_abort_of(struct rondo_control *control);
 /** All connections of a process have ended, this one last. */
 void rondo_wire_lost(const struct rondo_wire_conn *conn);
 /** The process at the other end has said that all its ranks have left. */

@@ -163,7 +163,7 @@ rondo_status rondo_wire_send(struct rondo_control *control, int rank, uint64_t t
 /* End the communicator for a failure on this side, not the sender's. @return 1 */
 static int give_up(struct rondo_control *control, rondo_status status, const char *text)
 {
-    if (rondo_control_end(control, status, control->rank, text)) {
+    if (rondo_control_end(control, status, control->rank, RONDO_LOSS_NONE, text)) {
         rondo_wire_note("%s", text);
         control->wire->spreading = 1;
         rondo_wire_spread_on(control);

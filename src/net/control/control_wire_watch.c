@@ -54,13 +54,20 @@ static int watch_rank(void *arg, int rank)
     return 1;
 }
 
+struct rondo_wire_abort rondo_wire_abort_of(struct rondo_control *control)
+{
+    struct rondo_wire_abort abort = { 0 };
+    int rank, lost;
+    abort.status = (int32_t)rondo_control_reason(control, abort.text, &rank);
+    abort.rank = rank;
+    abort.loss = (int32_t)rondo_control_loss(control, &lost);
+    return abort;
+}
+
 static int tell_rank(void *arg, int rank)
 {
     struct rondo_control *control = arg;
-    struct rondo_wire_abort abort = { 0 };
-    int fault;
-    abort.status = (int32_t)rondo_control_reason(control, abort.text, &fault);
-    abort.rank = fault;
+    struct rondo_wire_abort abort = rondo_wire_abort_of(control);
     return rondo_wire_say(control, rank, RONDO_WIRE_ABORT, 0, &abort, sizeof(abort));
 }
 
@@ -119,14 +126,11 @@ struct verdict {
 
 static void accuse(struct rondo_control *control, int rank, const struct verdict *verdict)
 {
-    const struct rondo_peer *peer = &control->peers[rank];
+    enum rondo_loss loss = verdict->state == RONDO_RANK_DEAD ? RONDO_LOSS_DEAD : RONDO_LOSS_SILENT;
     char who[RONDO_HOST_LEN + RONDO_CONTROL_NAME + 80], text[RONDO_ERROR_TEXT];
-    snprintf(who, sizeof(who), "rank %d (pid %d on host %.*s) of communicator %s", rank, peer->pid,
-             RONDO_HOST_LEN - 1, peer->host, control->name);
-    if (verdict->state == RONDO_RANK_DEAD) {
-        snprintf(text, sizeof(text),
-                 "%s exited without destroying its communicator; see that rank's own output for the cause",
-                 who);
+    rondo_loss_who(control, rank, who, sizeof(who));
+    if (loss == RONDO_LOSS_DEAD) {
+        rondo_loss_text(control, rank, loss, text, sizeof(text));
     } else if (verdict->error != 0) {
         snprintf(text, sizeof(text),
                  "the control connection between host %s and %s was lost: %s; check that host, the network "
@@ -138,7 +142,7 @@ static void accuse(struct rondo_control *control, int rank, const struct verdict
                  "overloaded or cut off? RONDO_DEAD_AFTER sets the limit",
                  who, (long long)(verdict->silent_ns / 1000000), rondo_log_host());
     }
-    if (rondo_control_end(control, RONDO_REMOTE_ERROR, rank, text)) {
+    if (rondo_control_end(control, RONDO_REMOTE_ERROR, rank, loss, text)) {
         rondo_wire_note("%s", text);
         control->wire->spreading = 1;
     }
