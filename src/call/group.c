@@ -180,7 +180,7 @@ static rondo_status issue_plans(struct rondo_plan **plans, int *nplans, rondo_st
 static rondo_status progress_plan(struct rondo_plan *plan, int *moved)
 {
     if (!is_queued(plan)) {
-        return rondo_ctx_progress(plan->ctx, moved);
+        return rondo_ctx_with_reason(plan->ctx, rondo_ctx_progress(plan->ctx, moved));
     }
     rondo_ctx_progress_queue(plan->ctx, moved); /* the plan keeps an error */
     rondo_streams_progress(moved);              /* it may wait for a plan of another communicator */

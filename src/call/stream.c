@@ -160,7 +160,7 @@ rondo_status rondo_ctx_progress_queue(struct rondo_ctx *ctx, int *moved)
         return RONDO_SUCCESS;
     }
     issue_ready(ctx, moved);
-    status = rondo_ctx_progress(ctx, moved);
+    status = rondo_ctx_with_reason(ctx, rondo_ctx_progress(ctx, moved));
     if (status == RONDO_SUCCESS) {
         status = rondo_ctx_ready(ctx);
     }

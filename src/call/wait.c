@@ -577,9 +577,7 @@ static int on_elsewhere(void *arg)
     return ctx->running.exec_ops->elsewhere(ctx->running.exec);
 }
 
-/* A rank that closes a connection because of an error also reports it over the control plane: wait a moment
- * for the cause. */
-static rondo_status with_reason(struct rondo_ctx *ctx, rondo_status status)
+rondo_status rondo_ctx_with_reason(struct rondo_ctx *ctx, rondo_status status)
 {
     char text[RONDO_ERROR_TEXT];
     int64_t end = rondo_now_ns() + RONDO_ANSWER_NS;
@@ -622,7 +620,7 @@ rondo_status rondo_ctx_wait(struct rondo_ctx *ctx, const int *open)
                 continue;
             }
         }
-        status = rondo_ctx_fail(ctx, with_reason(ctx, status), -1);
+        status = rondo_ctx_fail(ctx, rondo_ctx_with_reason(ctx, status), -1);
         rondo_report_failed(ctx);
         return rondo_ctx_drop(ctx, status);
     }

@@ -214,10 +214,12 @@ rondo_status rondo_engine_create(struct rondo_bootstrap *bootstrap, const rondo_
 
 static void tell_abort(struct rondo_ctx *ctx)
 {
-    char text[RONDO_ERROR_TEXT];
+    char text[RONDO_ERROR_TEXT], why[RONDO_ERROR_TEXT / 2];
     if (ctx->wiring.control != NULL) {
-        snprintf(text, sizeof(text), "rank %d on %s aborted the communicator \"%s\"", ctx->job.rank,
-                 rondo_log_host(), ctx->job.name);
+        rondo_control_told_loss(why, sizeof(why)); /* of a rank that this communicator may not have */
+        snprintf(text, sizeof(text), "rank %d on %s aborted the communicator \"%s\"%s%s", ctx->job.rank,
+                 rondo_log_host(), ctx->job.name, why[0] != '\0' ? ", after it was told of the loss of " : "",
+                 why);
         rondo_control_abort(ctx->wiring.control, RONDO_REMOTE_ERROR, ctx->job.rank, text);
         rondo_control_leave(ctx->wiring.control);
     }
