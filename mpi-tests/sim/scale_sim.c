@@ -61,9 +61,9 @@ static int list_rounds(int nranks, size_t *record, uint8_t *kind)
     for (int step = 0; 1 << step < nranks; step++) {
         record[n] = 2048, kind[n++] = (uint8_t)(ROUNDS_SIM_SHAPE + step);
     }
-    record[n] = 8 + 2 * 256, kind[n++] = ROUNDS_SIM_RING;                          /* connections */
-    record[n] = sizeof(struct rondo_round_verdict), kind[n++] = ROUNDS_SIM_REDUCE; /* ready */
-    record[n] = 16, kind[n++] = ROUNDS_SIM_ALLGATHER;                              /* done */
+    record[n] = 8 + 2 * 256, kind[n++] = ROUNDS_SIM_RING;                              /* connections */
+    record[n] = sizeof(struct rondo_round_verdict), kind[n++] = ROUNDS_SIM_REDUCE;     /* ready */
+    record[n] = sizeof(struct rondo_round_verdict) + 4, kind[n++] = ROUNDS_SIM_REDUCE; /* done */
     return n;
 }
 

@@ -185,6 +185,12 @@ uint32_t rondo_init_wanted_protos(const struct rondo_layout *layout, const struc
     return protos;
 }
 
+/* What creation needs of the control plane's segment. graphs: bytes of the node's. */
+static size_t extra_of(const struct rondo_init *init, size_t graphs)
+{
+    return init->inherits ? graphs : init->merges ? sizeof(struct rondo_node_measured) : 0;
+}
+
 static rondo_status prepare_graphs(struct rondo_init *init, struct graph_record *mine)
 {
     struct rondo_ctx *ctx = init->ctx;
@@ -209,11 +215,11 @@ static rondo_status prepare_graphs(struct rondo_init *init, struct graph_record 
         RONDO_TRY(rondo_node_graphs(&ctx->wiring.layout, ctx->wiring.peers, &init->graph_bytes,
                                     &init->graph_nbytes,
                                     ctx->backend->record_modes(backend_part(ctx, mine))));
-        init->extra = init->inherits ? init->graph_nbytes : 0;
+        init->extra = extra_of(init, init->graph_nbytes);
         control_config(init, &config);
         RONDO_TRY(rondo_control_create(&ctx->wiring.control, &config, &mine->memory));
-        if (init->extra > 0) {
-            memcpy(rondo_control_extra(ctx->wiring.control), init->graph_bytes, init->extra);
+        if (init->inherits) {
+            memcpy(rondo_control_extra(ctx->wiring.control), init->graph_bytes, init->graph_nbytes);
         }
         mine->note.hash = rondo_graphs_hash(init->graph_bytes, init->graph_nbytes);
         mine->note.nbytes = (uint32_t)init->graph_nbytes;
@@ -245,6 +251,7 @@ const struct rondo_graph_note *rondo_init_graph_note(const struct rondo_init *in
 static rondo_status start_graphs(struct rondo_init *init)
 {
     struct rondo_ctx *ctx = init->ctx;
+    init->merges = init->bootstrap->ops->reduce_start != NULL && !init->inherits;
     RONDO_TRY(rondo_layout_fill(&ctx->wiring.layout, ctx->wiring.peers, ctx->job.rank, ctx->job.nranks));
     if (ctx->backend->is_gpu) {
         ctx->wiring.layout.model.pair_bw = 0; /* GPUs do not publish in pieces */
@@ -378,7 +385,7 @@ static rondo_status finish_graphs(struct rondo_init *init)
     }
     RONDO_TRY(finish_tune(init));
     use_known_handover(init);
-    init->extra = init->inherits ? rondo_init_graph_note(init, ctx->wiring.layout.local_ranks[0])->nbytes : 0;
+    init->extra = extra_of(init, rondo_init_graph_note(init, ctx->wiring.layout.local_ranks[0])->nbytes);
     init->near = is_near(init);
     RONDO_TRY(
         rondo_layout_channels(&ctx->wiring.layout, nchannels, (int)rondo_params()->min_nchannels, protos));

@@ -29,7 +29,7 @@ enum { RONDO_MAX_PHASES = 14 };
  *     p2p_modes    88     GPUs only; plus one for each rank of the fullest node
  *     connections         8 and one struct rondo_connect for each end; above 64 ranks to neighbours only
  *     ready         8      between nodes, over a control plane: 16, merged into one on its way up a tree
- *     done         60
+ *     done         60     between nodes, over a control plane: 20, merged into one
  *
  * A split within a node (near) has the rounds colors and graphs only: the graphs lie in the new segment,
  * links in the arenas, which each rank reads itself. A rank that writes its links there has done all that can
@@ -53,6 +53,18 @@ struct rondo_handover {
     int64_t begin_ns, batch_ns; /* 0: not begun; the batch was interrupted */
     uint32_t best_ns;           /* one way; 0: unknown */
     int known;                  /* both ranks know it from a communicator before */
+};
+
+/* What all ranks agree on in round "done" where that merges records. */
+struct rondo_done {
+    struct rondo_round_verdict verdict;
+    int32_t no_ll128; /* the lowest rank of which a conn takes no LL128; INT32_MAX: none */
+};
+/* The node's first rank has measured it; in the control plane's segment, where the records do not carry it. */
+struct rondo_node_measured {
+    _Atomic uint32_t told;
+    uint32_t handover_ns;
+    struct rondo_calibration calibration;
 };
 
 /* The calibration of this host by local ranks 0 and 1 (calibrate.c). */
@@ -87,12 +99,16 @@ struct rondo_init {
     } heads;                       /* what the current round carries */
     rondo_round_text text, *texts; /* texts: all ranks' errors, once a head has reported one */
     struct rondo_round_verdict verdict[RONDO_ROUNDS_REDUCED];
-    struct rondo_round_reason *reason; /* instead of texts, where the bootstrap reduces; else NULL */
+    struct rondo_done done[RONDO_ROUNDS_REDUCED];
+    const struct rondo_round_verdict *agreed; /* where the round's verdict is */
+    struct rondo_round_reason *reason;        /* instead of texts, where the bootstrap reduces; else NULL */
     /* kept between rounds */
     int inherits;    /* a child that has its peers from a parent of one node, on host memory */
     int near;        /* all ranks of such a child share memory in the parent's way: fewer rounds will do */
     int near_failed; /* one of them has told all that it failed: round "ready" says why */
-    size_t extra;    /* of the control plane's segment: the node's graphs, where inherits is 1 */
+    size_t extra;    /* of the control plane's segment: the node's graphs, where inherits is 1, or a struct
+                      * rondo_node_measured, where merges is 1 */
+    int merges;      /* round "done" is a reduction */
     struct rondo_shm probe;
     int params_differ;
     int *exchange_peers;
@@ -142,6 +158,10 @@ void rondo_init_set_head(const struct rondo_init *init);
 rondo_status rondo_init_allgather(struct rondo_init *init);
 /** Start to agree on a status, without records. */
 rondo_status rondo_init_agree(struct rondo_init *init);
+/** The same, with more to agree on: record begins with a verdict, of which this fills the first, and has room
+ * for RONDO_ROUNDS_REDUCED. The bootstrap must reduce. */
+rondo_status rondo_init_agree_with(struct rondo_init *init, struct rondo_round_verdict *record, size_t bytes,
+                                   void (*merge)(void *into, const void *from));
 /** Test the round. If a head reports an error, the round also waits for the sentences of all ranks. */
 rondo_status rondo_init_test_round(struct rondo_init *init);
 /** After rondo_init_test_round: @return the error that all ranks report alike; its sentence becomes this

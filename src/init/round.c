@@ -61,9 +61,16 @@ rondo_status rondo_init_agree(struct rondo_init *init)
         RONDO_TRY(rondo_init_new_round(init, sizeof(struct rondo_round_head), b->nranks));
         return rondo_init_allgather(init);
     }
+    return rondo_init_agree_with(init, init->verdict, sizeof(init->verdict[0]), rondo_round_merge_verdicts);
+}
+
+rondo_status rondo_init_agree_with(struct rondo_init *init, struct rondo_round_verdict *record, size_t bytes,
+                                   void (*merge)(void *into, const void *from))
+{
     init->heads = RONDO_ROUND_VERDICT;
-    init->verdict[0] = verdict_of(init);
-    return b->ops->reduce_start(b, init->verdict, sizeof(init->verdict[0]), rondo_round_merge_verdicts);
+    init->agreed = record;
+    *record = verdict_of(init);
+    return init->bootstrap->ops->reduce_start(init->bootstrap, record, bytes, merge);
 }
 
 static rondo_status start_texts(struct rondo_init *init)
@@ -104,7 +111,7 @@ static int has_failed(const struct rondo_init *init)
 {
     switch (init->heads) {
     case RONDO_ROUND_HEADS: return rondo_round_failed(init->all, init->bytes, init->bootstrap->nranks);
-    case RONDO_ROUND_VERDICT: return rondo_round_verdict_failed(&init->verdict[0]);
+    case RONDO_ROUND_VERDICT: return rondo_round_verdict_failed(init->agreed);
     default: return 0;
     }
 }
