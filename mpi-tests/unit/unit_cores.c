@@ -155,10 +155,43 @@ static void a_thread_moves_to_another_core_and_keeps_its_affinity(void **state)
         CPU_ZERO(&one);
         CPU_SET(here, &one);
         assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
-        assert_int_equal(rondo_cores_move(), -1);
+        assert_int_equal(rondo_cores_move(-1), -1);
         assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
     }
-    assert_int_equal(rondo_cores_move(), CPU_COUNT(&all) > 1 ? 0 : -1);
+    assert_int_equal(rondo_cores_move(-1), CPU_COUNT(&all) > 1 ? 0 : -1);
+    assert_int_equal(sched_getaffinity(0, sizeof after, &after), 0);
+    assert_true(CPU_EQUAL(&all, &after));
+}
+
+static void a_thread_moves_to_a_core_with_fewer_threads(void **state)
+{
+    static uint16_t nthreads[RONDO_MAX_CORES];
+    cpu_set_t all, after;
+    int first = -1, last = -1;
+    (void)state;
+    assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
+    for (int core = 0; core < RONDO_MAX_CORES; core++) {
+        if (CPU_ISSET(core, &all)) {
+            first = first < 0 ? core : first;
+            last = core;
+            nthreads[core] = 2;
+        }
+    }
+    assert_int_equal(rondo_cores_emptier(nthreads, first), -1); /* even */
+    nthreads[first] = 3;
+    assert_int_equal(rondo_cores_emptier(nthreads, first), -1); /* the odd one */
+    nthreads[last] = 1;
+    nthreads[RONDO_MAX_CORES - 1] = nthreads[RONDO_MAX_CORES - 1] == 2 ? 2 : 0; /* may not be used */
+    assert_int_equal(rondo_cores_emptier(nthreads, first), last == first ? -1 : last);
+    nthreads[first] = 1;
+    nthreads[last] = last == first ? 1 : 0;
+    assert_int_equal(rondo_cores_emptier(nthreads, first), -1); /* alone there */
+    if (last > first) {
+        assert_int_equal(rondo_cores_move(last), 0);
+        assert_int_equal(rondo_cores_move(first), 0);
+        assert_int_equal(rondo_cores_move(CPU_ISSET(RONDO_MAX_CORES - 1, &all) ? -1 : RONDO_MAX_CORES - 1),
+                         CPU_ISSET(RONDO_MAX_CORES - 1, &all) ? 0 : -1);
+    }
     assert_int_equal(sched_getaffinity(0, sizeof after, &after), 0);
     assert_true(CPU_EQUAL(&all, &after));
 }
@@ -287,6 +320,7 @@ int main(int argc, char **argv)
         TEST(sets_unite_and_count),
         TEST(a_thread_is_bound_near_a_device),
         TEST(a_thread_moves_to_another_core_and_keeps_its_affinity),
+        TEST(a_thread_moves_to_a_core_with_fewer_threads),
         TEST(library_threads_leave_signals_to_the_program),
     };
     return cmocka_run_group_tests(tests, tree_make, tree_remove);

@@ -288,6 +288,74 @@ static void a_rank_knows_whether_it_waits_for_one_on_its_core(void **state)
     world_free(w);
 }
 
+/* Two cores: these replace libc's, too. */
+static int moves;
+int sched_getaffinity(pid_t pid, size_t size, cpu_set_t *set)
+{
+    (void)pid;
+    CPU_ZERO_S(size, set);
+    CPU_SET_S(0, size, set);
+    CPU_SET_S(1, size, set);
+    return 0;
+}
+
+int sched_setaffinity(pid_t pid, size_t size, const cpu_set_t *set)
+{
+    (void)pid;
+    if (CPU_COUNT_S(size, set) == 1) {
+        here = CPU_ISSET_S(0, size, set) ? 0 : 1;
+        moves++;
+    }
+    return 0;
+}
+
+static void show_cores(struct world *w, const int core[4])
+{
+    for (int i = 0; i < 4; i++) {
+        *rondo_mailbox_core(&w->rank[i].mailbox, i) = (uint32_t)core[i] + 1;
+    }
+}
+
+/* Look for so long that the executor looks twice where the ranks run. */
+static void look_twice(struct world *w, int i, int core)
+{
+    (void)waits_for_others_elsewhere(w, i, core);
+    usleep(2000);
+    (void)waits_for_others_elsewhere(w, i, core);
+}
+
+static void a_rank_leaves_a_core_that_has_more_ranks(void **state)
+{
+    struct call c = { RONDO_ALGO_ONESHOT, RONDO_PROTO_SIMPLE, RONDO_COLL_ALL_REDUCE, 3 };
+    struct world *w = world_new(4, 0, 0);
+    (void)state;
+    moves = 0;
+    submit(&w->rank[0], &c, 0);
+    submit(&w->rank[1], &c, 0);
+    look_twice(w, 0, 0);
+    assert_int_equal(moves, 0); /* where the others run is not known */
+    show_cores(w, (int[]){ 0, 0, 0, 1 });
+    usleep(2000);
+    look_twice(w, 0, 0);
+    assert_int_equal(moves, 1);
+    assert_int_equal(here, 1);
+    assert_int_equal(*rondo_mailbox_core(&w->rank[1].mailbox, 0), 2);
+    usleep(2000);
+    look_twice(w, 0, 1); /* two ranks a core now */
+    look_twice(w, 1, 0);
+    assert_int_equal(moves, 1);
+    show_cores(w, (int[]){ 1, 0, 1, 1 });
+    look_twice(w, 1, 0); /* alone on its core */
+    assert_int_equal(moves, 1);
+    submit(&w->rank[2], &c, 0);
+    submit(&w->rank[3], &c, 0);
+    for (int i = 0; i < 8; i++) {
+        progress_until_stuck(w->rank[i % 4].exec);
+    }
+    assert_int_equal(w->rank[0].open + w->rank[1].open + w->rank[2].open + w->rank[3].open, 0);
+    world_free(w);
+}
+
 /* The last rank waits for nothing. A rank that comes earlier has published, and goes on in a lane. */
 static void mailbox_calls_can_end_on_the_fast_path(void **state)
 {
@@ -443,6 +511,7 @@ int main(void)
         cmocka_unit_test(describe_names_the_awaited_rank),
         cmocka_unit_test(describe_names_the_missing_message_of_a_mailbox),
         cmocka_unit_test(a_rank_knows_whether_it_waits_for_one_on_its_core),
+        cmocka_unit_test(a_rank_leaves_a_core_that_has_more_ranks),
         cmocka_unit_test(mailbox_calls_can_end_on_the_fast_path),
         cmocka_unit_test(a_root_waits_for_nobody_until_its_banks_are_used_up),
         cmocka_unit_test(drop_forgets_runs),

@@ -149,7 +149,7 @@ static int affinity(pid_t pid, struct rondo_cores *cores)
 
 int rondo_cores_affinity(struct rondo_cores *cores) { return affinity(0, cores); }
 
-int rondo_cores_move(void)
+int rondo_cores_move(int core)
 {
     size_t size = CPU_ALLOC_SIZE(KERNEL_CORES);
     cpu_set_t *own = CPU_ALLOC(KERNEL_CORES), *others = CPU_ALLOC(KERNEL_CORES);
@@ -158,12 +158,34 @@ int rondo_cores_move(void)
     if (moved) {
         memcpy(others, own, size);
         CPU_CLR_S((size_t)here, size, others);
+        if (core >= 0) {
+            int allowed = CPU_ISSET_S((size_t)core, size, own);
+            CPU_ZERO_S(size, others);
+            if (allowed) {
+                CPU_SET_S((size_t)core, size, others);
+            }
+        }
         moved = CPU_COUNT_S(size, others) > 0 && sched_setaffinity(0, size, others) == 0;
         moved = moved && sched_setaffinity(0, size, own) == 0;
     }
     CPU_FREE(own);
     CPU_FREE(others);
     return moved ? 0 : -1;
+}
+
+int rondo_cores_emptier(const uint16_t *nthreads, int here)
+{
+    struct rondo_cores own;
+    int best = -1;
+    if (nthreads[here] < 2 || rondo_cores_affinity(&own) != 0) {
+        return -1;
+    }
+    for (int core = 0; core < RONDO_MAX_CORES; core++) {
+        if (is_set(&own, core) && (best < 0 || nthreads[core] < nthreads[best])) {
+            best = core;
+        }
+    }
+    return best >= 0 && nthreads[here] >= nthreads[best] + 2 ? best : -1;
 }
 
 /* Keep the lowest cores. */

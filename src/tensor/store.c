@@ -289,7 +289,7 @@ static int move_apart(struct rondo_tensor_core *core)
     core->shared = 0;
     core->shared_most = core->shared_most < MOST_SHARED ? 2 * core->shared_most + 1 : MOST_SHARED;
     pthread_mutex_unlock(&core->lock);
-    int moved = rondo_cores_move() == 0;
+    int moved = rondo_cores_move(-1) == 0;
     pthread_mutex_lock(&core->lock);
     core->moves++;
     return moved;

@@ -769,7 +769,7 @@ static int exec_cpu_elsewhere(struct rondo_exec *exec)
 {
     const struct rondo_run *run = exec->nactive == 1 ? exec->lane[exec->active[0]].first : NULL;
     return run != NULL && run->work.mailbox != NULL && run->nflows == 1 &&
-           waits_by_mailbox(run, &run->flow[0]) && rondo_mailbox_elsewhere(&run->work, &run->flow[0]);
+           waits_by_mailbox(run, &run->flow[0]) && rondo_mailbox_elsewhere(exec, &run->work, &run->flow[0]);
 }
 
 const struct rondo_exec_ops rondo_exec_cpu = {

@@ -24,6 +24,10 @@ struct rondo_exec {
     int max_sources;
     int looks; /* how often to look at a mailbox word again before the step counts as blocked */
     uint8_t (*tile)[RONDO_TILE_BYTES]; /* the calling thread's: RONDO_MAX_SOURCES + 1 of them */
+    struct rondo_evening {             /* of the ranks on the cores */
+        int64_t next_ns, pause_ns;     /* the next look; the pause after the last move */
+        int seen;                      /* the last look found them uneven */
+    } evening;
 };
 
 /* Steps return 1: passed, 0: blocked, -1: *status is an error. */
@@ -64,8 +68,10 @@ int rondo_mailbox_reached(const struct rondo_mailbox *mailbox, int rank, uint32_
 int rondo_oneshot_publish(const struct rondo_work *w, struct rondo_flow *flow);
 int rondo_oneshot_collect(struct rondo_exec *exec, const struct rondo_work *w, struct rondo_flow *flow,
                           rondo_reduce_fn *reduce, rondo_status *status);
-/** Do the ranks whose messages the step waits for run on other cores than this thread? */
-int rondo_mailbox_elsewhere(const struct rondo_work *w, const struct rondo_flow *flow);
+/** Do the ranks whose messages the step waits for run on other cores than this thread? If not, and its core has
+ * more ranks than another that it may use, it moves there. */
+int rondo_mailbox_elsewhere(struct rondo_exec *exec, const struct rondo_work *w,
+                            const struct rondo_flow *flow);
 /** The reduction of a step; NULL: it copies. */
 rondo_reduce_fn *rondo_shot_reduce(const struct rondo_work *w, const struct rondo_step *step);
 /** The same without steps (exec.h). */

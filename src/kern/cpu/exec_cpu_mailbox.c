@@ -2,10 +2,15 @@
 #include <sched.h>
 #include <string.h>
 
+#include "base/cores.h"
 #include "base/wait.h"
 #include "coll/chunk.h"
 #include "kern/cpu/exec_cpu.h"
 #include "kern/reduce.h"
+
+/* To even out the ranks on the cores: from the first look to the second, and pauses after a move, each twice
+ * as long as the last. */
+enum { SECOND_LOOK_NS = 50 * 1000, LEAST_PAUSE_NS = 1000 * 1000, MOST_PAUSE_NS = 1000 * 1000 * 1000 };
 
 /* Threads map the mailbox at different addresses, so ThreadSanitizer cannot see that a reader sees what a
  * writer published. Tell it. */
@@ -385,13 +390,54 @@ static int lacks(const struct rondo_work *w, const struct rondo_flow *flow, int 
                __ATOMIC_RELAXED) != mailbox->op;
 }
 
-int rondo_mailbox_elsewhere(const struct rondo_work *w, const struct rondo_flow *flow)
+/* @return the core to which to move so that the ranks are even; -1: they are, or it is not known */
+static int emptier_core(const struct rondo_mailbox *mailbox, uint32_t core)
+{
+    uint16_t nranks[RONDO_MAX_CORES] = { 0 };
+    for (int r = 0; r < mailbox->nranks; r++) {
+        uint32_t its = __atomic_load_n(rondo_mailbox_core(mailbox, r), __ATOMIC_RELAXED);
+        if (its == 0 || its > RONDO_MAX_CORES) {
+            return -1;
+        }
+        nranks[its - 1]++;
+    }
+    return core == 0 || core > RONDO_MAX_CORES ? -1 : rondo_cores_emptier(nranks, (int)core - 1);
+}
+
+/* Move if this core has more ranks than another. The kernel takes 0.1 s and more to do it, because ranks that
+ * wait keep the cores busy. What ranks show may be old: look twice. */
+static void even_out(struct rondo_exec *exec, const struct rondo_mailbox *mailbox, uint32_t core)
+{
+    struct rondo_evening *evening = &exec->evening;
+    int64_t now_ns = rondo_now_ns();
+    int to;
+    if (now_ns < evening->next_ns) {
+        return;
+    }
+    to = emptier_core(mailbox, core);
+    if (to < 0 || !evening->seen) {
+        evening->seen = to >= 0;
+        evening->next_ns = now_ns + (to < 0 ? LEAST_PAUSE_NS : SECOND_LOOK_NS);
+        return;
+    }
+    (void)rondo_cores_move(to);
+    (void)show_core(mailbox);
+    evening->seen = 0;
+    evening->pause_ns = evening->pause_ns == 0                  ? LEAST_PAUSE_NS
+                        : evening->pause_ns < MOST_PAUSE_NS / 2 ? 2 * evening->pause_ns
+                                                                : MOST_PAUSE_NS;
+    evening->next_ns = now_ns + evening->pause_ns;
+}
+
+int rondo_mailbox_elsewhere(struct rondo_exec *exec, const struct rondo_work *w,
+                            const struct rondo_flow *flow)
 {
     const struct rondo_mailbox *mailbox = w->mailbox;
     uint32_t core = show_core(mailbox);
     for (int r = (int)flow->unit; r < mailbox->nranks; r++) {
         uint32_t its = __atomic_load_n(rondo_mailbox_core(mailbox, r), __ATOMIC_RELAXED);
         if ((its == core || its == 0) && lacks(w, flow, r)) {
+            even_out(exec, mailbox, core);
             return 0;
         }
     }
