@@ -289,7 +289,7 @@ static void a_rank_knows_whether_it_waits_for_one_on_its_core(void **state)
 }
 
 /* Two cores: these replace libc's, too. */
-static int moves;
+static int core_moves;
 int sched_getaffinity(pid_t pid, size_t size, cpu_set_t *set)
 {
     (void)pid;
@@ -304,7 +304,7 @@ int sched_setaffinity(pid_t pid, size_t size, const cpu_set_t *set)
     (void)pid;
     if (CPU_COUNT_S(size, set) == 1) {
         here = CPU_ISSET_S(0, size, set) ? 0 : 1;
-        moves++;
+        core_moves++;
     }
     return 0;
 }
@@ -329,24 +329,24 @@ static void a_rank_leaves_a_core_that_has_more_ranks(void **state)
     struct call c = { RONDO_ALGO_ONESHOT, RONDO_PROTO_SIMPLE, RONDO_COLL_ALL_REDUCE, 3 };
     struct world *w = world_new(4, 0, 0);
     (void)state;
-    moves = 0;
+    core_moves = 0;
     submit(&w->rank[0], &c, 0);
     submit(&w->rank[1], &c, 0);
     look_twice(w, 0, 0);
-    assert_int_equal(moves, 0); /* where the others run is not known */
+    assert_int_equal(core_moves, 0); /* where the others run is not known */
     show_cores(w, (int[]){ 0, 0, 0, 1 });
     usleep(2000);
     look_twice(w, 0, 0);
-    assert_int_equal(moves, 1);
+    assert_int_equal(core_moves, 1);
     assert_int_equal(here, 1);
     assert_int_equal(*rondo_mailbox_core(&w->rank[1].mailbox, 0), 2);
     usleep(2000);
     look_twice(w, 0, 1); /* two ranks a core now */
     look_twice(w, 1, 0);
-    assert_int_equal(moves, 1);
+    assert_int_equal(core_moves, 1);
     show_cores(w, (int[]){ 1, 0, 1, 1 });
     look_twice(w, 1, 0); /* alone on its core */
-    assert_int_equal(moves, 1);
+    assert_int_equal(core_moves, 1);
     submit(&w->rank[2], &c, 0);
     submit(&w->rank[3], &c, 0);
     for (int i = 0; i < 8; i++) {
