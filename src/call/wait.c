@@ -280,6 +280,9 @@ static rondo_status compare_call(struct rondo_ctx *ctx, uint64_t seq)
         } else if (left && !(rondo_control_call_of(ctx->wiring.control, r, 0, &theirs) &&
                              theirs.seq >= seq)) { /* a root may be many calls ahead */
             char text[128];
+            if (rondo_control_aborted(ctx->wiring.control)) {
+                return rondo_ctx_ready(ctx); /* it left because of this, which came after the last look */
+            }
             rondo_call_text(&mine, text, sizeof(text));
             return rondo_ctx_fail(ctx,
                                   rondo_fail(RONDO_REMOTE_ERROR,
