@@ -273,6 +273,10 @@ static void a_rank_knows_whether_it_waits_for_one_on_its_core(void **state)
     assert_int_equal(*rondo_mailbox_core(&w->rank[3].mailbox, 0), 2);
     assert_int_equal(waits_for_others_elsewhere(w, 0, 0), 1); /* and back */
     assert_int_equal(waits_for_others_elsewhere(w, 0, -1), 0);
+    *rondo_mailbox_core(&w->rank[2].mailbox, 2) = 1; /* rank 3 is elsewhere, but this core has more ranks */
+    assert_int_equal(waits_for_others_elsewhere(w, 0, 0), 0);
+    *rondo_mailbox_core(&w->rank[2].mailbox, 2) = 2;
+    assert_int_equal(waits_for_others_elsewhere(w, 0, 0), 1);
     submit(&w->rank[3], &c, 1);
     for (int i = 3; i >= 0; i--) {
         progress_until_stuck(w->rank[i].exec);

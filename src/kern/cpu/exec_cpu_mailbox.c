@@ -429,6 +429,22 @@ static void even_out(struct rondo_exec *exec, const struct rondo_mailbox *mailbo
     evening->next_ns = now_ns + evening->pause_ns;
 }
 
+/* Has this core more ranks than the average of those that have any? Then who looks for a rank of another core
+ * keeps one of this core from what it could do. */
+static int is_crowded(const struct rondo_mailbox *mailbox, uint32_t core)
+{
+    struct rondo_cores cores = { { 0 } };
+    int here = 0;
+    for (int r = 0; r < mailbox->nranks; r++) {
+        uint32_t its = __atomic_load_n(rondo_mailbox_core(mailbox, r), __ATOMIC_RELAXED) - 1;
+        here += its == core - 1;
+        if (its < RONDO_MAX_CORES) {
+            cores.bits[its / 64] |= UINT64_C(1) << (its % 64);
+        }
+    }
+    return here * rondo_cores_count(&cores) > mailbox->nranks;
+}
+
 int rondo_mailbox_elsewhere(struct rondo_exec *exec, const struct rondo_work *w,
                             const struct rondo_flow *flow)
 {
@@ -441,7 +457,7 @@ int rondo_mailbox_elsewhere(struct rondo_exec *exec, const struct rondo_work *w,
             return 0;
         }
     }
-    return core != 0;
+    return core != 0 && !is_crowded(mailbox, core);
 }
 
 /* ---- one-shot without steps ---- */
