@@ -18,7 +18,8 @@
  * common one; a rank that revokes access sets the common one before it reads the others: one of the two sees
  * the other (kern/cpu/exec_cpu.h).
  *
- * A rank that has to wait shows on which core it runs: others yield to it only if that is their own core.
+ * A rank that has to wait shows on which core it runs: others that wait for it look longer before they yield
+ * if that is not their own core.
  */
 #ifndef RONDO_BASE_MAILBOX_H
 #define RONDO_BASE_MAILBOX_H

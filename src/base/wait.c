@@ -11,9 +11,8 @@ enum {
     IDLE_EVERY =
         128, /* rounds between two runs of the idle hooks; slow rounds while spinning are multiples of it */
     LONG_YIELD_NS = 5 * 1000, /* a yield that takes longer has let another process run */
-    SLICE_YIELD_NS = 500 *
-                     1000, /* one that takes longer, a process that computes (slices: 0.7 ms and more) */
-    YIELDING_WAITS = 16,   /* after one, this many waits do not spin */
+    SLICE_YIELD_NS = 500000,  /* one that takes longer, a process that computes: slices last 0.7 ms or more */
+    YIELDING_WAITS = 16,      /* after a yield of others, this many waits do not spin */
     MOST_DOUBLINGS = 6,
     MIN_SLEEP_NS = 20 * 1000,
     MAX_SLEEP_NS = 1000 * 1000,

@@ -207,8 +207,8 @@ int rondo_control_message_of(struct rondo_control *control, int rank, struct ron
 void rondo_control_stuck(struct rondo_control *control, uint64_t seq, int rank);
 /** @return the collective in which a rank of this node waits so for @a waited_for; 0: in none. */
 uint64_t rondo_control_stuck_of(struct rondo_control *control, int rank, int waited_for);
-/** @return the state of a rank, as known here; LEFT for GONE. A rank of another node whose death has ended the
- * communicator is dead. */
+/** @return the state of a rank, as known here; LEFT for GONE. A rank of another node whose death has ended
+ * the communicator is dead. */
 enum rondo_rank_state rondo_control_state_of(struct rondo_control *control, int rank);
 
 /** Send up to RONDO_MSG_BYTES to a rank's inbox. @return RONDO_IN_PROGRESS: no room now, try again. */
