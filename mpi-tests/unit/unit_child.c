@@ -369,6 +369,94 @@ static void an_aborted_split_names_the_rank_that_died(void **state)
     pthread_barrier_destroy(&meet);
 }
 
+/* ---- parents that end before their children are created ---- */
+
+static rondo_status poll_child(rondo_comm *child)
+{
+    rondo_status error = RONDO_IN_PROGRESS, status = RONDO_SUCCESS;
+    while (status == RONDO_SUCCESS && error == RONDO_IN_PROGRESS) {
+        status = rondo_comm_async_error(child, &error);
+        sched_yield();
+    }
+    return status != RONDO_SUCCESS ? status : error;
+}
+
+static void split_then_end_the_parent(struct fake_rank *r)
+{
+    rondo_config config = RONDO_CONFIG_INIT;
+    rondo_comm *child = NULL, *small = NULL;
+    rondo_status error;
+    const int members[3] = { 0, 1, 2 }, gone = 2;
+    config.blocking = 0;
+    error = rondo_comm_split(r->comm, 0, 0, &config, &child);
+    FAKE_CHECK(r, error == RONDO_IN_PROGRESS || error == RONDO_SUCCESS);
+    usleep(r->rank == 0 ? 3000 : 0);
+    FAKE_OK(r, rondo_comm_destroy(r->comm));
+    r->comm = NULL;
+    error = poll_child(child);
+    FAKE_CHECK(r, error == RONDO_SUCCESS, "a split whose parent was destroyed: %s", rondo_last_error(child));
+    check_child(r, child, members, 3);
+    if (r->rank != gone) { /* a shrink for use after an error goes on without its parent */
+        error = rondo_comm_shrink(child, &gone, 1, RONDO_SHRINK_ABORT, &config, &small);
+        FAKE_CHECK(r, error == RONDO_IN_PROGRESS || error == RONDO_SUCCESS);
+        FAKE_OK(r, rondo_comm_abort(child));
+        error = poll_child(small);
+        FAKE_CHECK(r, error == RONDO_SUCCESS, "a shrink whose parent was aborted: %s",
+                   rondo_last_error(small));
+        check_child(r, small, members, 2);
+        FAKE_OK(r, rondo_comm_destroy(small));
+    } else {
+        FAKE_OK(r, rondo_comm_abort(child));
+    }
+}
+
+/* A program that gives up aborts its communicators in any order. */
+static void abort_the_parent_first(struct fake_rank *r)
+{
+    rondo_config config = RONDO_CONFIG_INIT;
+    rondo_comm *split = NULL, *shrunk = NULL;
+    rondo_status error;
+    int gone = 1;
+    config.blocking = 0;
+    if (r->rank != 2) {
+        error = rondo_comm_split(r->comm, 0, 0, &config, &split);
+        FAKE_CHECK(r, error == RONDO_IN_PROGRESS, "without rank 2: %s", rondo_status_string(error));
+    }
+    if (r->rank == 0) {
+        error = rondo_comm_shrink(r->comm, &gone, 1, RONDO_SHRINK_DEFAULT, &config, &shrunk);
+        FAKE_CHECK(r, error == RONDO_IN_PROGRESS, "without rank 2: %s", rondo_status_string(error));
+        FAKE_OK(r, rondo_comm_abort(r->comm));
+        error = poll_child(split);
+        FAKE_CHECK(r, error == RONDO_REMOTE_ERROR, "a split whose parent was aborted: %s",
+                   rondo_status_string(error));
+        FAKE_OK(r, rondo_comm_abort(shrunk));
+        FAKE_OK(r, rondo_comm_abort(split));
+    } else {
+        pthread_barrier_wait(r->arg);
+        FAKE_OK(r, rondo_comm_abort(r->comm));
+        if (split != NULL) {
+            FAKE_OK(r, rondo_comm_abort(split));
+        }
+    }
+    if (r->rank == 0) {
+        pthread_barrier_wait(r->arg);
+    }
+    r->comm = NULL;
+}
+
+static void a_parent_may_end_before_its_children_are_created(void **state)
+{
+    pthread_barrier_t meet;
+    (void)state;
+    fake_params("INIT_TIMEOUT", "60s", "BUFFSIZE", "8K", NULL);
+    for (int round = 0; round < 5; round++) {
+        fake_ranks(3, split_then_end_the_parent, NULL);
+    }
+    pthread_barrier_init(&meet, NULL, 3);
+    fake_ranks(3, abort_the_parent_first, &meet);
+    pthread_barrier_destroy(&meet);
+}
+
 /* ---- shrink ---- */
 
 static void shrink_around(struct fake_rank *r)
@@ -572,6 +660,7 @@ int main(void)
         cmocka_unit_test(one_thread_can_split_for_all),
         cmocka_unit_test(a_split_names_the_rank_that_does_not_call),
         cmocka_unit_test(an_aborted_split_names_the_rank_that_died),
+        cmocka_unit_test(a_parent_may_end_before_its_children_are_created),
         cmocka_unit_test(shrink_can_exclude_a_live_rank),
         cmocka_unit_test(shrink_works_after_an_abort),
         cmocka_unit_test(shrinks_of_a_parent_may_exclude_different_ranks),

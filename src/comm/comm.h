@@ -133,11 +133,13 @@ struct rondo_queue {
 
 /* From creation to failure or destroy. */
 struct rondo_life {
-    int state;               /* enum rondo_comm_state; atomic */
-    int failing;             /* a thread is writing why; atomic */
-    int aborted;             /* atomic */
-    rondo_status failure;    /* why state is FAILED: written once, before state */
-    struct rondo_init *init; /* creation under way; NULL afterwards */
+    int state;                /* enum rondo_comm_state; atomic */
+    int failing;              /* a thread is writing why; atomic */
+    int aborted;              /* atomic */
+    rondo_status failure;     /* why state is FAILED: written once, before state */
+    struct rondo_init *init;  /* creation under way; NULL afterwards */
+    struct rondo_ctx *parent; /* of a split or shrink, which this holds while it is being created; atomic */
+    int holds;                /* 1, and 1 for each child that is being created; atomic */
     char failure_text[RONDO_ERROR_TEXT];
     char error[RONDO_ERROR_TEXT]; /* of the calling thread's last call that failed */
 };

@@ -92,6 +92,7 @@ rondo_status rondo_ctx_create(int rank, int nranks, const rondo_config *config, 
     rondo_log_init();
     RONDO_TRY(config_check(config, &checked));
     RONDO_TRY(RONDO_NEW(ctx, "a communicator"));
+    ctx->life.holds = 1;
     ctx->job.config = checked;
     snprintf(ctx->job.name, sizeof(ctx->job.name), "%s", checked.name != NULL ? checked.name : "");
     ctx->job.config.name = ctx->job.name;
@@ -125,7 +126,10 @@ rondo_status rondo_ctx_create_child(struct rondo_ctx *parent, int rank, int nran
                                     : inherits.allow_shared_gpu;
     inherits.mpi_progress = inherits.mpi_progress == RONDO_CONFIG_DEFAULT ? parent->job.config.mpi_progress
                                                                           : inherits.mpi_progress;
-    return rondo_ctx_create(rank, nranks, &inherits, ctx);
+    RONDO_TRY(rondo_ctx_create(rank, nranks, &inherits, ctx));
+    rondo_ctx_hold(parent);
+    (*ctx)->life.parent = parent;
+    return RONDO_SUCCESS;
 }
 
 static void free_links(struct rondo_ctx *ctx)
@@ -145,8 +149,48 @@ static void free_links(struct rondo_ctx *ctx)
     rondo_free(ctx->wiring.wired);
 }
 
+/* What the creation of a child needs. */
+static void free_rest(struct rondo_ctx *ctx)
+{
+    if (ctx->wiring.control != NULL) {
+        rondo_control_close(ctx->wiring.control);
+    }
+    if (ctx->wiring.listening) {
+        rondo_control_unlisten();
+    }
+    rondo_layout_release(&ctx->wiring.layout);
+    rondo_free(ctx->wiring.peers);
+    rondo_intern_release(ctx->wiring.names);
+    rondo_free(ctx->job.shrinks);
+    pthread_mutex_destroy(&ctx->queue.lock);
+    rondo_free(ctx);
+}
+
+void rondo_ctx_hold(struct rondo_ctx *ctx) { __atomic_add_fetch(&ctx->life.holds, 1, __ATOMIC_RELAXED); }
+
+void rondo_ctx_let_go(struct rondo_ctx *ctx)
+{
+    if (__atomic_sub_fetch(&ctx->life.holds, 1, __ATOMIC_ACQ_REL) == 0) {
+        free_rest(ctx);
+    }
+}
+
+int rondo_ctx_is_held(const struct rondo_ctx *ctx)
+{
+    return __atomic_load_n(&ctx->life.holds, __ATOMIC_ACQUIRE) > 1;
+}
+
+void rondo_ctx_leave_parent(struct rondo_ctx *ctx)
+{
+    struct rondo_ctx *parent = __atomic_exchange_n(&ctx->life.parent, NULL, __ATOMIC_ACQ_REL);
+    if (parent != NULL) {
+        rondo_ctx_let_go(parent);
+    }
+}
+
 void rondo_ctx_free(struct rondo_ctx *ctx)
 {
+    rondo_ctx_leave_parent(ctx);
     if (ctx->end_stores != NULL) {
         ctx->end_stores(ctx);
     }
@@ -169,19 +213,8 @@ void rondo_ctx_free(struct rondo_ctx *ctx)
     if (ctx->wiring.has_netdevs) {
         rondo_netdev_finalize();
     }
-    if (ctx->wiring.control != NULL) {
-        rondo_control_close(ctx->wiring.control);
-    }
-    if (ctx->wiring.listening) {
-        rondo_control_unlisten();
-    }
-    rondo_layout_release(&ctx->wiring.layout);
     rondo_tune_free(ctx->running.tune);
     rondo_tuner_plugin_close(ctx->running.tuner);
     rondo_free(ctx->wiring.arenas);
-    rondo_free(ctx->wiring.peers);
-    rondo_intern_release(ctx->wiring.names);
-    rondo_free(ctx->job.shrinks);
-    pthread_mutex_destroy(&ctx->queue.lock);
-    rondo_free(ctx);
+    rondo_ctx_let_go(ctx);
 }

@@ -8,6 +8,7 @@
 #include "call/profile_net.h"
 #include "comm/backend.h"
 #include "init/child.h"
+#include "init/life.h"
 #include "init/phases.h"
 #include "tuner/plugin.h"
 
@@ -164,6 +165,7 @@ void rondo_init_cancel(struct rondo_ctx *ctx)
                                       ctx->job.rank);
         }
         init_end(ctx->life.init, status, 1);
+        rondo_ctx_leave_parent(ctx);
     }
 }
 
@@ -309,6 +311,9 @@ static rondo_status step_or_look(struct rondo_ctx *ctx, int may_leave)
                      : rondo_fail_quiet(ctx->life.failure, "%s", ctx->life.failure_text);
     }
     pthread_mutex_unlock(&ctx->queue.lock);
+    if (status != RONDO_IN_PROGRESS) {
+        rondo_ctx_leave_parent(ctx);
+    }
     return status;
 }
 
@@ -316,12 +321,16 @@ rondo_status rondo_init_step(struct rondo_ctx *ctx) { return step_or_look(ctx, 0
 
 rondo_status rondo_init_look(struct rondo_ctx *ctx) { return step_or_look(ctx, 1); }
 
-/* A parent knows whether its ranks share cores: then none of its children's spins. */
-static void learn_from_parent(struct rondo_wait_policy *policy, struct rondo_ctx *ctx)
+/* A parent knows whether its ranks share cores: then none of its children's spins. @return the parent, which
+ * the caller lets go after the wait; NULL: none. */
+static struct rondo_ctx *learn_from_parent(struct rondo_wait_policy *policy, struct rondo_ctx *ctx)
 {
     struct rondo_ctx *parent = NULL;
     if (pthread_mutex_trylock(&ctx->queue.lock) == 0) { /* another thread may be ending the creation */
         parent = ctx->life.init != NULL ? ctx->life.init->split.parent : NULL;
+        if (parent != NULL) {
+            rondo_ctx_hold(parent);
+        }
         pthread_mutex_unlock(&ctx->queue.lock);
     }
     if (parent != NULL && parent->running.policy.spins < policy->spins) {
@@ -330,6 +339,7 @@ static void learn_from_parent(struct rondo_wait_policy *policy, struct rondo_ctx
     if (parent != NULL && parent->running.policy.oversubscription != NULL) {
         policy->oversubscription = parent->running.policy.oversubscription;
     }
+    return parent;
 }
 
 rondo_status rondo_init_run(struct rondo_ctx **ctxs, int n)
@@ -339,6 +349,7 @@ rondo_status rondo_init_run(struct rondo_ctx **ctxs, int n)
                                         .sleep_after_ns = rondo_params()->sleep_after,
                                         .progress = &progress };
     struct rondo_wait wait;
+    struct rondo_ctx *parent;
     rondo_status first = RONDO_SUCCESS;
     char text[RONDO_ERROR_TEXT] = "";
     int open = n;
@@ -347,7 +358,7 @@ rondo_status rondo_init_run(struct rondo_ctx **ctxs, int n)
             RONDO_TRY(rondo_progress_add(&progress, ctxs[i]->job.mpi));
         }
     }
-    learn_from_parent(&policy, ctxs[0]);
+    parent = learn_from_parent(&policy, ctxs[0]);
     rondo_wait_begin(&wait, &policy);
     while (open > 0) {
         open = 0;
@@ -362,6 +373,9 @@ rondo_status rondo_init_run(struct rondo_ctx **ctxs, int n)
         if (open > 0) {
             rondo_wait_once(&wait); /* no deadline here: each creation has its own */
         }
+    }
+    if (parent != NULL) {
+        rondo_ctx_let_go(parent);
     }
     return first == RONDO_SUCCESS ? RONDO_SUCCESS : rondo_fail_quiet(first, "%s", text);
 }

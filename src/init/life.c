@@ -212,6 +212,14 @@ rondo_status rondo_engine_create(struct rondo_bootstrap *bootstrap, const rondo_
     return status;
 }
 
+/* Members of a child that is being created need this rank, which leaves when that has ended. */
+static void leave(struct rondo_ctx *ctx)
+{
+    if (ctx->wiring.control != NULL && !rondo_ctx_is_held(ctx)) {
+        rondo_control_leave(ctx->wiring.control);
+    }
+}
+
 static void tell_abort(struct rondo_ctx *ctx)
 {
     char text[RONDO_ERROR_TEXT], why[RONDO_ERROR_TEXT / 2];
@@ -221,8 +229,8 @@ static void tell_abort(struct rondo_ctx *ctx)
                  rondo_log_host(), ctx->job.name, why[0] != '\0' ? ", after it was told of the loss of " : "",
                  why);
         rondo_control_abort(ctx->wiring.control, RONDO_REMOTE_ERROR, ctx->job.rank, text);
-        rondo_control_leave(ctx->wiring.control);
     }
+    leave(ctx);
 }
 
 static rondo_status comm_abort(rondo_comm *comm)
@@ -283,9 +291,7 @@ static rondo_status comm_destroy(rondo_comm *comm)
         rondo_shell_leave(comm);
         return claimed;
     }
-    if (ctx->wiring.control != NULL) {
-        rondo_control_leave(ctx->wiring.control);
-    }
+    leave(ctx);
     rondo_shell_leave(comm);
     comm_end(comm, ctx, 1, "destroyed");
     return status;
