@@ -9,8 +9,6 @@
 
 #include "mpi_common.h"
 
-enum { MOST_THREADS = 8 };
-
 static struct {
     long seed, count, seconds, threads, timeout, verbose, persistent;
     const char *digests;
@@ -133,6 +131,7 @@ static void run_threads(uint64_t seed)
 {
     pthread_t threads[MOST_THREADS];
     struct job jobs[MOST_THREADS];
+    run_turns_open((int)args.threads);
     for (int t = 0; t < args.threads; t++) {
         jobs[t] = (struct job){ t, seed + (uint64_t)t };
         if (pthread_create(&threads[t], NULL, run_job, &jobs[t]) != 0) {

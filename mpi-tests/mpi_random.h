@@ -34,7 +34,7 @@
 #define RANDOM_INIT(Name) MPIX_##Name##_init
 #endif
 
-enum { MAX_RANKS = 16, MAX_COMMS = 10, MAX_OPS = 24, MAX_DUE = 64 };
+enum { MAX_RANKS = 16, MAX_COMMS = 10, MAX_OPS = 24, MAX_DUE = 64, MOST_THREADS = 8 };
 
 /* ---- random numbers ---- */
 
@@ -265,6 +265,8 @@ void run_complete_all(struct run *run);
 /* mpi_random_comms.c */
 void run_comms_open(struct run *run, MPI_Comm world, MPI_Comm self);
 void run_comms_close(struct run *run);
+/** So many programs begin at once, in the threads 0 to `threads` - 1. */
+void run_turns_open(int threads);
 void statement_comm(struct run *run);
 void statement_inter(struct run *run);
 void statement_wrong(struct run *run);

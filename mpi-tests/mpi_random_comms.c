@@ -1,6 +1,8 @@
 /* Statements of mpi_random that make and free communicators, and wrong calls with error handlers. */
 #include "mpi_random.h"
 
+#include <limits.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -16,6 +18,59 @@ enum { GROUPS_FAIL = 1 };
 #else
 enum { GROUPS_FAIL = 0 };
 #endif
+
+/*
+ * Open MPI 4.1 lets the threads of a process choose the id of a new communicator one after the other, the one
+ * with the lowest id of the old communicator first. All ranks of the new one have to choose at once, and each
+ * knows only its own threads: rank 0 lets thread A go first, whose peer on rank 1 makes another communicator
+ * before this one, of a higher id than thread B's; there B goes first, and both wait for ever. So the threads
+ * take turns, in an order that is equal on all ranks: the first creation of each thread, then the second ones.
+ */
+#if defined(OPEN_MPI) && OMPI_MAJOR_VERSION == 4
+enum { THREADS_STALL = 1 };
+#else
+enum { THREADS_STALL = 0 };
+#endif
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int threads;             /* 0: nobody waits */
+    long made[MOST_THREADS]; /* LONG_MAX: the program has ended */
+} turns = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
+
+void run_turns_open(int threads)
+{
+    turns.threads = THREADS_STALL ? threads : 0;
+    memset(turns.made, 0, sizeof(turns.made));
+}
+
+static int is_turn(int thread)
+{
+    for (int t = 0; t < turns.threads; t++) {
+        if (turns.made[t] < turns.made[thread] + (t < thread)) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static void turn_begin(const struct run *run)
+{
+    pthread_mutex_lock(&turns.lock);
+    while (!is_turn(run->thread)) {
+        pthread_cond_wait(&turns.changed, &turns.lock);
+    }
+    pthread_mutex_unlock(&turns.lock);
+}
+
+static void turn_end(const struct run *run, int last)
+{
+    pthread_mutex_lock(&turns.lock);
+    turns.made[run->thread] = last ? LONG_MAX : turns.made[run->thread] + 1;
+    pthread_cond_broadcast(&turns.changed);
+    pthread_mutex_unlock(&turns.lock);
+}
 
 void run_comms_open(struct run *run, MPI_Comm world, MPI_Comm self)
 {
@@ -82,6 +137,7 @@ void run_comms_close(struct run *run)
             comm_end(run, c);
         }
     }
+    turn_end(run, 1);
 }
 
 struct comm *run_any_comm(struct run *run)
@@ -246,13 +302,17 @@ void statement_comm(struct run *run)
             run_say(run, "free of comm %d", old->id);
             comm_end(run, old);
         }
-    } else if (how < 6) {
+        return;
+    }
+    turn_begin(run);
+    if (how < 6) {
         make_split(run, parent);
     } else if (how < 8) {
         make_group(run, parent, how == 6 || GROUPS_FAIL);
     } else {
         make_same(run, parent, how < 9 ? 0 : rng_below(&run->all, 5));
     }
+    turn_end(run, 0);
 }
 
 /* ---- intercommunicators ---- */
@@ -297,11 +357,15 @@ void statement_inter(struct run *run)
         return;
     }
     run_say(run, "%d rounds between the even and the odd ranks of comm %d", rounds, c->id);
+    turn_begin(run);
+    if (c->rank >= 0) {
+        MUST(run, MPI_Comm_split(c->handle, c->rank % 2, 0, &half));
+        MUST(run, MPI_Intercomm_create(half, 0, c->handle, c->rank % 2 == 0 ? 1 : 0, tag, &inter));
+    }
+    turn_end(run, 0);
     if (c->rank < 0) {
         return;
     }
-    MUST(run, MPI_Comm_split(c->handle, c->rank % 2, 0, &half));
-    MUST(run, MPI_Intercomm_create(half, 0, c->handle, c->rank % 2 == 0 ? 1 : 0, tag, &inter));
     MPI_Comm_set_errhandler(inter, MPI_ERRORS_RETURN);
     inter_calls(run, c, inter, rounds);
     MUST(run, MPI_Comm_free(first ? &half : &inter));
