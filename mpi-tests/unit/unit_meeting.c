@@ -22,87 +22,9 @@
 #include "base/mem.h"
 #include "base/wait.h"
 #include "net/bootstrap/meeting.h"
-
-/* Forked processes have threads of their own. */
-const char *__tsan_default_options(void);
-const char *__tsan_default_options(void) { return "die_after_fork=0"; }
+#include "meeting_world.h"
 
 enum { MOST = 24 };
-static const int64_t DEADLINE_NS = INT64_C(60000000000); /* a test that reaches it has failed */
-
-static pid_t creator; /* 0: this process */
-static int ids_from = -1, asks_to = -1;
-
-/* A process that makes an id whenever it is asked, and is no rank. */
-static void creator_start(void)
-{
-    int ask[2], answer[2];
-    assert_return_code(pipe(ask), errno);
-    assert_return_code(pipe(answer), errno);
-    creator = fork();
-    assert_true(creator >= 0);
-    if (creator == 0) {
-        char byte;
-        close(ask[1]);
-        close(answer[0]);
-        while (read(ask[0], &byte, 1) == 1) {
-            struct rondo_meeting_id id;
-            if (rondo_meeting_create(&id) != RONDO_SUCCESS ||
-                write(answer[1], &id, sizeof(id)) != (ssize_t)sizeof(id)) {
-                _exit(1);
-            }
-        }
-        _exit(0);
-    }
-    close(ask[0]);
-    close(answer[1]);
-    asks_to = ask[1];
-    ids_from = answer[0];
-}
-
-static int creator_stop(void **state)
-{
-    (void)state;
-    if (creator > 0) {
-        close(asks_to);
-        close(ids_from);
-        waitpid(creator, NULL, 0);
-        creator = 0;
-    }
-    return 0;
-}
-
-static int remote(void **state)
-{
-    (void)state;
-    creator_start();
-    return 0;
-}
-
-static struct rondo_meeting_id new_id(void)
-{
-    struct rondo_meeting_id id;
-    if (creator == 0) {
-        assert_int_equal(rondo_meeting_create(&id), RONDO_SUCCESS);
-    } else {
-        assert_int_equal(write(asks_to, "?", 1), 1);
-        assert_int_equal(read(ids_from, &id, sizeof(id)), (int)sizeof(id));
-    }
-    return id;
-}
-
-static rondo_status finish(struct rondo_bootstrap *b)
-{
-    int64_t end = rondo_now_ns() + DEADLINE_NS;
-    rondo_status status;
-    while ((status = b->ops->test(b)) == RONDO_IN_PROGRESS) {
-        if (rondo_now_ns() > end) {
-            return rondo_fail(RONDO_TIMEOUT, "the test's own deadline");
-        }
-        sched_yield();
-    }
-    return status;
-}
 
 static uint8_t byte_of(int from, int to, int round, size_t i)
 {
@@ -284,39 +206,6 @@ static void test_id_twice(void **state)
     join(&again);
     assert_int_equal(again.status, RONDO_INVALID_USAGE);
     assert_non_null(strstr(again.text, "new id"));
-}
-
-/* Has the creator a rank on its list, on which others are missing? */
-static int is_registered(struct rondo_meeting_id id, int rank, int nranks)
-{
-    struct rondo_bootstrap *asks; /* asks only, and is no member */
-    int ranks[MOST], n = 0, found = 0;
-    rondo_status status;
-    assert_int_equal(rondo_bootstrap_meeting(&id, rank, nranks, &asks), RONDO_SUCCESS);
-    while ((status = asks->ops->missing(asks, ranks, MOST, &n)) == RONDO_IN_PROGRESS) {
-        sched_yield();
-    }
-    for (int i = 0; i < n; i++) {
-        found |= ranks[i] == rank;
-    }
-    asks->ops->close(asks, 1);
-    return status == RONDO_SUCCESS && n > 0 && !found;
-}
-
-/* Begin a rank without moving it: it stays registered. */
-static struct rondo_bootstrap *begin(struct rondo_meeting_id id, int rank, int nranks)
-{
-    int64_t end = rondo_now_ns() + DEADLINE_NS;
-    struct rondo_bootstrap *b;
-    assert_int_equal(rondo_bootstrap_meeting(&id, rank, nranks, &b), RONDO_SUCCESS);
-    assert_int_equal(b->ops->open_start(b), RONDO_SUCCESS);
-    do {
-        assert_int_equal(b->ops->test(b), RONDO_IN_PROGRESS);
-        assert_true(rondo_now_ns() < end);
-        usleep(1000);
-    } while (!is_registered(id, rank, nranks));
-    assert_int_equal(b->ops->test(b), RONDO_IN_PROGRESS); /* it has been told */
-    return b;
 }
 
 /* One turn of a round. @return as b->ops->test */

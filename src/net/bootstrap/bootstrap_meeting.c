@@ -30,6 +30,8 @@ struct meeting_bootstrap {
     int asks;                       /* root is a connection for a question only */
     uint8_t addr[RONDO_ADDR_BYTES]; /* of the listener */
     struct rondo_meet_conn *root;   /* to the creator; NULL: none */
+    int64_t moved_ns;               /* when it was last moved */
+    int away;                       /* it was not moved for so long that the creator may have dropped it */
     struct rondo_rounds rounds;
     const uint8_t *from; /* the round's memory */
     uint8_t *to;
@@ -45,8 +47,28 @@ static struct meeting_bootstrap *self_of(struct rondo_bootstrap *b) { return (st
 
 static rondo_status root_open(struct meeting_bootstrap *self)
 {
-    return rondo_meet_connect(&self->ranks.id, self->ranks.id.addr, self->base.rank, RONDO_MEET_ROOT,
-                              sizeof(int32_t) + sizeof(rondo_round_text), &self->root);
+    rondo_status status = rondo_meet_connect(&self->ranks.id, self->ranks.id.addr, self->base.rank,
+                                             RONDO_MEET_ROOT, sizeof(int32_t) + sizeof(rondo_round_text),
+                                             &self->root);
+    self->moved_ns = rondo_now_ns();
+    self->away = 0;
+    return status == RONDO_SUCCESS ? status : rondo_fail_aloud(status);
+}
+
+static rondo_status root_register(struct meeting_bootstrap *self)
+{
+    struct rondo_meet_register mine = { .rank = self->base.rank, .nranks = self->base.nranks };
+    memcpy(mine.addr, self->addr, sizeof(mine.addr));
+    RONDO_TRY(root_open(self));
+    return rondo_meet_send(self->root, RONDO_MEET_REGISTER, &mine, sizeof(mine), NULL, 0);
+}
+
+static void root_move(struct meeting_bootstrap *self)
+{
+    int64_t now = rondo_now_ns();
+    self->away |= now - self->moved_ns > rondo_meet_silent_ns / 2;
+    self->moved_ns = now;
+    rondo_meet_move(self->root, 1, rondo_meet_ranks_judge, &self->ranks);
 }
 
 static void root_close(struct meeting_bootstrap *self)
@@ -107,16 +129,27 @@ static void take_missing(struct meeting_bootstrap *self, const void *data, size_
     }
 }
 
+/* The connection has ended. A rank that was busy elsewhere, in a creation that does not block, calls again. */
+static rondo_status root_ended(struct meeting_bootstrap *self)
+{
+    if (!self->away || self->registered || self->asks) {
+        return root_lost(self);
+    }
+    root_close(self);
+    RONDO_TRY(root_register(self));
+    return RONDO_IN_PROGRESS;
+}
+
 /* Read what the creator says. The connection of a rank that has registered stays open, as long as both live,
  * until all ranks have come. @return RONDO_IN_PROGRESS, or RONDO_SUCCESS: something has come */
 static rondo_status root_answer(struct meeting_bootstrap *self)
 {
     struct rondo_meet_head head;
     const void *data;
-    rondo_meet_move(self->root, 1, rondo_meet_ranks_judge, &self->ranks);
+    root_move(self);
     data = rondo_meet_next(self->root, &head);
     if (data == NULL) {
-        return self->root->state == RONDO_MEET_ENDED ? root_lost(self) : RONDO_IN_PROGRESS;
+        return self->root->state == RONDO_MEET_ENDED ? root_ended(self) : RONDO_IN_PROGRESS;
     }
     if (head.kind == RONDO_MEET_REFUSED) {
         take_refusal(self, data, head.bytes);
@@ -136,7 +169,6 @@ static rondo_status root_answer(struct meeting_bootstrap *self)
 static rondo_status meeting_open_start(struct rondo_bootstrap *b)
 {
     struct meeting_bootstrap *self = self_of(b);
-    struct rondo_meet_register mine = { .rank = b->rank, .nranks = b->nranks };
     self->phase = MEETS;
     RONDO_TRY(rondo_meet_listen(&self->ranks.listener, self->addr));
     self->is_local = rondo_meeting_is_mine(&self->ranks.id);
@@ -145,9 +177,7 @@ static rondo_status meeting_open_start(struct rondo_bootstrap *b)
         self->registered = 1;
         return RONDO_SUCCESS;
     }
-    memcpy(mine.addr, self->addr, sizeof(mine.addr));
-    RONDO_TRY(root_open(self));
-    return rondo_meet_send(self->root, RONDO_MEET_REGISTER, &mine, sizeof(mine), NULL, 0);
+    return root_register(self);
 }
 
 static rondo_status enter_hub(struct meeting_bootstrap *self, struct rondo_hub *hub)

@@ -20,7 +20,6 @@
 enum {
     ID_MAGIC = 0x7465656d,
     MOST_RANKS = 1 << 24,
-    SILENT_MS = 10000, /* a connection that says nothing is dropped */
     TICK_MS = 1000,    /* while there are connections */
     SIBLINGS_MS = 500, /* between looks at the job's processes, while ranks are missing */
     FULL_MS = 10,      /* until the next look for free descriptors */
@@ -34,8 +33,8 @@ struct meeting {
     uint8_t *addrs;          /* RONDO_ADDR_BYTES of each rank; all zeros: not registered */
     struct rondo_hub *hub;   /* all ranks are here, and of this process */
     int unpolled;            /* ranks of this process that have not fetched the outcome */
-    int complete;
-    char *failed; /* why a rank gave up; NULL: none did */
+    int complete, untold;    /* untold: rank 0 has yet to be sent the table */
+    char *failed;            /* why a rank gave up; NULL: none did */
 };
 
 /* All under the lock, except that the thread alone touches the connections. */
@@ -45,13 +44,14 @@ static struct {
     pthread_t thread;
     int listener, wake, stop;
     int complained, nkept; /* of too few descriptors; connections that are kept: the thread's */
+    int nuntold;           /* meetings that are untold */
     unsigned ended, seen;  /* meetings that are complete or have failed; how many of them the thread knows */
     struct rondo_siblings siblings; /* the thread's, once it runs */
     int64_t looked_ns;
     uint8_t addr[RONDO_ADDR_BYTES];
     uint64_t serial;
     struct meeting *meetings;
-    struct rondo_meet_conn *conns, *fresh; /* fresh: made by another thread, for the thread to take */
+    struct rondo_meet_conn *conns;
 } root = { .lock = PTHREAD_MUTEX_INITIALIZER, .listener = -1, .wake = -1 };
 
 /* ---- ids ---- */
@@ -167,27 +167,22 @@ static void wake_thread(void)
     (void)n; /* full: it is awake already */
 }
 
-/* All have registered: threads of this process meet in a hub, others get the table from rank 0. */
+/* All have registered: threads of this process meet in a hub, others get the table from rank 0, which the
+ * thread sends it to. */
 static rondo_status complete(struct meeting *m)
 {
-    struct rondo_meet_conn *conn;
     m->complete = 1;
     m->unpolled = m->local;
     root.ended++;
     if (m->local == m->nranks) {
         return rondo_hub_create(m->nranks, &m->hub);
     }
-    RONDO_TRY(rondo_meet_connect(&m->id, m->addrs, RONDO_MEET_ROOT, 0, 0, &conn));
-    conn->next = root.fresh;
-    conn->closes = 1;
-    root.fresh = conn;
-    RONDO_TRY(
-        rondo_meet_send(conn, RONDO_MEET_TABLE, m->addrs, (size_t)m->nranks * RONDO_ADDR_BYTES, NULL, 0));
+    m->untold = 1;
+    root.nuntold++;
     wake_thread();
     return RONDO_SUCCESS;
 }
 
-/* m may be gone afterwards. */
 static rondo_status add(struct meeting *m, int rank, int nranks, const uint8_t *addr, int is_local)
 {
     rondo_status status;
@@ -203,8 +198,6 @@ static rondo_status add(struct meeting *m, int rank, int nranks, const uint8_t *
     status = complete(m);
     if (status != RONDO_SUCCESS) {
         m->failed = strdup(rondo_error_text());
-    } else if (m->local == 0) {
-        forget(m);
     }
     return status;
 }
@@ -245,7 +238,7 @@ rondo_status rondo_meeting_poll(const struct rondo_meeting_id *id, struct rondo_
         if (m->hub != NULL) {
             rondo_hub_retain(m->hub);
         }
-        if (--m->unpolled == 0) {
+        if (--m->unpolled == 0 && !m->untold) {
             forget(m);
         }
     }
@@ -469,10 +462,56 @@ static int serve(struct rondo_meet_conn *conn, int64_t now, int news)
     } else if (conn->kept) {
         tell(conn);
         conn->since_ns = now;
-    } else if (now - conn->since_ns > SILENT_MS * INT64_C(1000000)) {
-        rondo_meet_end(conn, ETIMEDOUT);
+    } else if (!conn->calls && now - conn->since_ns > rondo_meet_silent_ns) {
+        rondo_meet_end(conn, ETIMEDOUT); /* rank 0, which this end calls, may be busy elsewhere for long */
     }
     return conn->state != RONDO_MEET_ENDED;
+}
+
+static void complain(rondo_status status)
+{
+    if (!root.complained) {
+        root.complained = 1;
+        rondo_fail_aloud(status);
+    }
+}
+
+/* Send rank 0 the table. */
+static rondo_status table_send(const struct meeting *m)
+{
+    struct rondo_meet_conn *conn;
+    rondo_status status;
+    RONDO_TRY(rondo_meet_connect(&m->id, m->addrs, RONDO_MEET_ROOT, 0, 0, &conn));
+    status = rondo_meet_send(conn, RONDO_MEET_TABLE, m->addrs, (size_t)m->nranks * RONDO_ADDR_BYTES, NULL, 0);
+    if (status != RONDO_SUCCESS) {
+        rondo_meet_free(conn);
+        return status;
+    }
+    conn->closes = 1;
+    conn->next = root.conns;
+    root.conns = conn;
+    return RONDO_SUCCESS;
+}
+
+/* Out of descriptors, try again when connections have ended: those of this meeting's ranks are not kept. */
+static void send_tables(void)
+{
+    struct meeting *m, *next;
+    pthread_mutex_lock(&root.lock);
+    for (m = root.meetings; m != NULL && root.nuntold > 0; m = next) {
+        rondo_status status = m->untold ? table_send(m) : RONDO_SUCCESS;
+        next = m->next;
+        if (status != RONDO_SUCCESS) {
+            complain(status);
+        } else if (m->untold) {
+            m->untold = 0;
+            root.nuntold--;
+            if (m->unpolled == 0) {
+                forget(m);
+            }
+        }
+    }
+    pthread_mutex_unlock(&root.lock);
 }
 
 /* Out of descriptors, connections wait in the kernel until others have ended. */
@@ -486,10 +525,7 @@ static void accept_all(void)
         root.conns = conn;
     }
     if (status != RONDO_SUCCESS) {
-        if (!root.complained) {
-            root.complained = 1;
-            rondo_fail_aloud(status);
-        }
+        complain(status);
         for (conn = root.conns; conn != NULL; conn = conn->next) { /* ranks that come need them more */
             if (conn->kept) {
                 let_go(conn);
@@ -499,18 +535,14 @@ static void accept_all(void)
     }
 }
 
-static int take_fresh(int *news)
+/* *news: a meeting has ended; *untold: tables are still to be sent. @return 1: the thread must end. */
+static int look_at_meetings(int *news, int *untold)
 {
     int stop;
     pthread_mutex_lock(&root.lock);
     *news = root.seen != root.ended;
     root.seen = root.ended;
-    while (root.fresh != NULL) {
-        struct rondo_meet_conn *conn = root.fresh;
-        root.fresh = conn->next;
-        conn->next = root.conns;
-        root.conns = conn;
-    }
+    *untold = root.nuntold > 0;
     stop = root.stop;
     pthread_mutex_unlock(&root.lock);
     return stop;
@@ -530,8 +562,9 @@ static void serve_all(int news)
     }
 }
 
-/* Wait until a connection or another thread has something. Without memory for the list, look again soon. */
-static void wait_for_work(struct pollfd **polls, int *capacity, int watches)
+/* Wait until a connection or another thread has something, for at most so long (0: as connections need).
+ * Without memory for the list, look again soon. */
+static void wait_for_work(struct pollfd **polls, int *capacity, int most_ms)
 {
     int n = 0, grown = 1;
     for (struct rondo_meet_conn *conn = root.conns; conn != NULL; conn = conn->next) {
@@ -558,7 +591,7 @@ static void wait_for_work(struct pollfd **polls, int *capacity, int watches)
     for (struct rondo_meet_conn *conn = root.conns; conn != NULL; conn = conn->next) {
         (*polls)[n++] = (struct pollfd){ .fd = conn->fd, .events = rondo_meet_events(conn) };
     }
-    poll(*polls, (nfds_t)n, watches ? SIBLINGS_MS : n > 2 ? TICK_MS : -1);
+    poll(*polls, (nfds_t)n, most_ms > 0 ? most_ms : n > 2 ? TICK_MS : -1);
     n = 2;
     for (struct rondo_meet_conn *conn = root.conns; conn != NULL; conn = conn->next) {
         conn->ready = (*polls)[n++].revents != 0;
@@ -573,12 +606,16 @@ static void wait_for_work(struct pollfd **polls, int *capacity, int watches)
 static void *thread_main(void *arg)
 {
     struct pollfd *polls = NULL;
-    int capacity = 0, news;
+    int capacity = 0, news, untold;
     (void)arg;
-    while (!take_fresh(&news)) {
+    while (!look_at_meetings(&news, &untold)) {
+        if (untold) {
+            send_tables();
+        }
         accept_all();
         serve_all(news);
-        wait_for_work(&polls, &capacity, look_at_siblings(rondo_now_ns()));
+        int watches = look_at_siblings(rondo_now_ns());
+        wait_for_work(&polls, &capacity, untold ? FULL_MS : watches ? SIBLINGS_MS : 0);
     }
     free(polls);
     return NULL;
@@ -598,7 +635,6 @@ static void free_conns(struct rondo_meet_conn **list)
 static void drop_all(void)
 {
     free_conns(&root.conns);
-    free_conns(&root.fresh);
     while (root.meetings != NULL) {
         forget(root.meetings);
     }
@@ -617,7 +653,8 @@ static void after_fork(void) { pthread_mutex_unlock(&root.lock); }
 static void in_child(void)
 {
     pthread_mutex_init(&root.lock, NULL);
-    root.conns = root.fresh = NULL;
+    root.conns = NULL;
+    root.nkept = root.nuntold = 0;
     if (root.listener >= 0) {
         close(root.listener);
         close(root.wake);

@@ -12,6 +12,8 @@
 #include "base/mem.h"
 #include "base/wait.h"
 
+int64_t rondo_meet_silent_ns = 10 * INT64_C(1000000000);
+
 /* ---- addresses ---- */
 
 static void read_addr(union rondo_socket_addr *to, const uint8_t addr[RONDO_ADDR_BYTES])
@@ -151,11 +153,12 @@ rondo_status rondo_meet_connect(const struct rondo_meeting_id *id, const uint8_t
     read_addr(&addr, to_addr);
     fd = socket(addr.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0) {
-        return rondo_fail(RONDO_SYSTEM_ERROR,
-                          "host %s has no socket for a connection between ranks (%m); check ulimit -n",
-                          rondo_log_host());
+        return rondo_fail_quiet(RONDO_SYSTEM_ERROR,
+                                "host %s has no socket for a connection between ranks (%m); raise ulimit -n",
+                                rondo_log_host());
     }
     RONDO_TRY(create(fd, RONDO_MEET_CONNECTING, limit, &conn));
+    conn->calls = 1;
     conn->rank = to;
     memcpy(conn->secret, id->secret, sizeof(conn->secret));
     conn->hello = (struct rondo_auth_hello){ .magic = RONDO_MEET_MAGIC,

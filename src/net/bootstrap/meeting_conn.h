@@ -64,6 +64,7 @@ struct rondo_meet_conn {
     int rank;           /* at the other end; known to a server once it is WELCOMED */
     int sends;          /* the owner sends on this one of a pair's connections */
     int bye, closes;    /* the other end has said goodbye; close when all is written */
+    int calls;          /* this end has made it */
     int kept, ready;    /* the creator's: of a rank that has registered; there is something to read */
     int eof, eof_error; /* nothing more can be read, and why (errno; 0: end of stream) */
     int64_t since_ns;
@@ -75,11 +76,15 @@ struct rondo_meet_conn {
     struct rondo_meet_bytes in, out;
 };
 
+/** How long a connection to the creator may say nothing. Tests shorten it. */
+extern int64_t rondo_meet_silent_ns;
+
 /** A listener on the interface that the socket device would choose (without one, on the loopback). */
 rondo_status rondo_meet_listen(int *fd, uint8_t addr[RONDO_ADDR_BYTES]);
 /** Write an address as text. */
 void rondo_meet_text(char text[RONDO_SOCKET_ADDR_TEXT], const uint8_t addr[RONDO_ADDR_BYTES]);
-/** Connect to a rank, or to the creator. An error of the connection shows later, in state. */
+/** Connect to a rank, or to the creator. An error of the connection shows later, in state. Out of
+ * descriptors: a quiet error. */
 rondo_status rondo_meet_connect(const struct rondo_meeting_id *id, const uint8_t addr[RONDO_ADDR_BYTES],
                                 int from, int to, size_t limit, struct rondo_meet_conn **conn);
 /** Accept one connection, if there is one: else *conn is NULL. limit: as in struct rondo_meet_conn. Out of

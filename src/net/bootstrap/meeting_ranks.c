@@ -156,8 +156,11 @@ rondo_status rondo_meet_conn_to(struct rondo_meet_ranks *ranks, int rank, struct
 {
     *conn = find_conn(ranks, rank);
     if (*conn == NULL) {
-        RONDO_TRY(rondo_meet_connect(&ranks->id, rondo_meet_addr_of(ranks, rank), ranks->rank, rank,
-                                     limit_of(ranks), conn));
+        rondo_status status = rondo_meet_connect(&ranks->id, rondo_meet_addr_of(ranks, rank), ranks->rank,
+                                                 rank, limit_of(ranks), conn);
+        if (status != RONDO_SUCCESS) {
+            return rondo_fail_aloud(status);
+        }
         add_conn(ranks, *conn);
         if ((*conn)->state == RONDO_MEET_ENDED) { /* no network leads there */
             note_end(ranks, *conn);
