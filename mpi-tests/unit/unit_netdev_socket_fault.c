@@ -346,6 +346,31 @@ static void silent_strangers_are_dropped_after_a_while(void **state)
     pair_close(&pair);
 }
 
+/* A sender that is busy elsewhere after its connection was made says its hello when the receiver has dropped
+ * it: it calls again. */
+static void a_sender_that_was_busy_before_its_hello_calls_again(void **state)
+{
+    struct pair pair;
+    (void)state;
+    use_loop("1");
+    pair_prepare(&pair);
+    struct rondo_socket_device *device = ((struct rondo_socket_comm *)pair.receiver)->device;
+    int64_t start = rondo_now_ns();
+    ((struct rondo_socket_comm *)pair.sender)->conn[0] =
+        (struct rondo_socket_conn){ .fd = stranger(pair.receiver),
+                                    .state = RONDO_SOCKET_CONNECTING,
+                                    .begun_ns = start - rondo_ms_to_ns(RONDO_SOCKET_SILENT_MS) - 1 };
+    while (device->nunnamed < 1) {
+        assert_int_equal(net->connect(pair.receiver, pair.to_receiver), RONDO_IN_PROGRESS);
+        end_of_patience(start);
+    }
+    device->oldest->since_ns -= rondo_ms_to_ns(RONDO_SOCKET_SILENT_MS) + 1;
+    assert_int_equal(net->connect(pair.receiver, pair.to_receiver), RONDO_IN_PROGRESS);
+    assert_int_equal(device->dropped[RONDO_SOCKET_SILENT], 1);
+    pair_connect(&pair);
+    pair_close(&pair);
+}
+
 static int crowd(void *arg)
 {
     struct rlimit limit = { 400, 400 };
@@ -741,6 +766,7 @@ int main(void)
         ROW(wrong_handles_are_refused),
         ROW(garbage_at_the_port_disturbs_nobody),
         ROW(silent_strangers_are_dropped_after_a_while),
+        ROW(a_sender_that_was_busy_before_its_hello_calls_again),
         ROW(the_oldest_of_too_many_strangers_are_dropped),
         ROW(running_out_of_descriptors_is_named),
         ROW(a_message_that_does_not_fit_is_wrong_usage),

@@ -424,7 +424,23 @@ static rondo_status conn_start(struct rondo_socket_comm *comm, struct rondo_sock
         (connect(conn->fd, &to.any, bytes) != 0 && errno != EINPROGRESS)) {
         return rondo_socket_lost(comm, errno, "connecting");
     }
+    conn->begun_ns = rondo_now_ns();
     conn->state = RONDO_SOCKET_CONNECTING;
+    return RONDO_SUCCESS;
+}
+
+/* The connection has ended without a welcome. If this rank was busy elsewhere before its hello, the receiver
+ * may have dropped it for its silence: begin another one. */
+static rondo_status conn_unwelcome(struct rondo_socket_comm *comm, struct rondo_socket_conn *conn)
+{
+    if (!conn->late) {
+        return rondo_socket_end(comm, RONDO_REMOTE_ERROR,
+                                "connecting failed: the other end closed the connection instead of a "
+                                "welcome; usual causes: its process has ended, "
+                                "or it is of another communicator or version: see its log");
+    }
+    close(conn->fd);
+    *conn = (struct rondo_socket_conn){ .fd = -1 };
     return RONDO_SUCCESS;
 }
 
@@ -455,9 +471,12 @@ static rondo_status conn_greet(struct rondo_socket_comm *comm, struct rondo_sock
         return rondo_socket_lost(comm, error, "connecting");
     }
     rondo_socket_congestion(conn->fd);
+    conn->late = rondo_now_ns() - conn->begun_ns > rondo_ms_to_ns(RONDO_SOCKET_SILENT_MS / 2);
     if (send(conn->fd, &hello, sizeof hello, MSG_NOSIGNAL | MSG_DONTWAIT) !=
         sizeof hello) { /* the send buffer is empty, so all of it fits */
-        return rondo_socket_lost(comm, errno, "connecting");
+        return conn->late && (errno == EPIPE || errno == ECONNRESET)
+                   ? conn_unwelcome(comm, conn)
+                   : rondo_socket_lost(comm, errno, "connecting");
     }
     conn->state = RONDO_SOCKET_GREETED;
     return RONDO_SUCCESS;
@@ -492,10 +511,7 @@ static rondo_status conn_welcomed(struct rondo_socket_comm *comm, struct rondo_s
         return RONDO_SUCCESS;
     }
     if (n == 0 || (n < 0 && errno == ECONNRESET)) {
-        return rondo_socket_end(comm, RONDO_REMOTE_ERROR,
-                                "connecting failed: the other end closed the connection instead of a "
-                                "welcome; usual causes: its process has ended, "
-                                "or it is of another communicator or version: see its log");
+        return conn_unwelcome(comm, conn);
     }
     if (n < 0) {
         return rondo_socket_lost(comm, errno, "connecting");

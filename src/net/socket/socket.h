@@ -179,10 +179,12 @@ enum rondo_socket_state {
 struct rondo_socket_conn {
     int fd; /* -1: none */
     enum rondo_socket_state state;
-    uint64_t from;   /* receiver: the cookie in the hello */
-    uint64_t seq;    /* the message it is at; from connection 1 on, an index into spread. Atomic if a
+    int late;         /* sender: the hello came so late that the receiver may have dropped the connection */
+    int64_t begun_ns; /* sender: when it was begun */
+    uint64_t from;    /* receiver: the cookie in the hello */
+    uint64_t seq;     /* the message it is at; from connection 1 on, an index into spread. Atomic if a
                       * helper moves it */
-    uint64_t offset; /* in that message's frame and part */
+    uint64_t offset;  /* in that message's frame and part */
 };
 
 struct rondo_socket_comm {
