@@ -109,7 +109,7 @@ static rondo_status start(struct rondo_pgroup_work *work, int waits)
     return rondo_fail_quiet(work->status, "%s", work->text);
 }
 
-/* Make a call or a batch, which it takes over if it succeeds. */
+/* Make a call or a batch, which it takes over. */
 static rondo_status submit(struct rondo_pgroup *group, const struct pg_call *call, struct pg_call *batch,
                            int ncalls, int peer, const rondo_pgroup_opts *opts, rondo_pgroup_work **place)
 {
@@ -117,8 +117,12 @@ static rondo_status submit(struct rondo_pgroup *group, const struct pg_call *cal
     struct pg_slot *slot;
     rondo_status status;
     int waits;
-    RONDO_TRY(pg_slot_get(group, opts->device, peer, &slot));
-    RONDO_TRY(pg_work_new(slot, &work));
+    status = pg_slot_get(group, opts->device, peer, &slot);
+    status = status == RONDO_SUCCESS ? pg_work_new(slot, &work) : status;
+    if (status != RONDO_SUCCESS) {
+        rondo_free(batch);
+        return status;
+    }
     work->call = *call;
     work->batch = batch;
     work->ncalls = ncalls;
