@@ -4,6 +4,8 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,18 +16,20 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/param.h"
+#include "base/wait.h"
 #include "net/control/look.h"
 #include "observe/observe.h"
 #include "tools/tool.h"
 
 static const char program[] = "rondo-doctor";
 
-enum { MOST_HOSTS = 4096, AT_ONCE = 64, SAMPLE_MS = 200 };
+enum { AT_ONCE = 64, SAMPLE_MS = 200, SILENT_S = 60, SILENT_STACKS_S = 600 };
 
 enum option {
     ALL,
     HOSTS,
     AGENT,
+    WAIT,
     HERE,
     ANY_HOST,
     SLOW,
@@ -49,6 +53,8 @@ static const struct tool_option options[NUM_OPTIONS] = {
     [AGENT] = { "--agent", "CMD", 1, 1, "",
                 "how to start itself where no rank answers: CMD HOST COMMAND...; default: in a Slurm job "
                 "srun --overlap, else ssh" },
+    [WAIT] = { "--wait", "SECONDS", 1, 1, "",
+               "how long such a host may say nothing (60; with --stacks 600)" },
     [HERE] = { "--here", "", 0, 0, "", "look on this host only" },
     [ANY_HOST] = { "--any-host", "", 0, 0, "", "also show ranks of containers that have another host name" },
     [SLOW] = { "--slow", "SECONDS", 1, 1, "", "how long a wait is a finding (1)" },
@@ -161,14 +167,18 @@ static rondo_status target_find(struct target *target, const char *word)
 struct host {
     char name[RONDO_HOST_LEN];
     pid_t child;
-    int out; /* of the child; -1: not started */
+    int out;       /* of the child; -1: not started, or at its end */
+    int is_silent; /* it was given up */
+    int64_t heard_ns;
+    char *bytes; /* of the output so far */
+    size_t n, room;
 };
 
 /* Those to start this program on. */
 struct hosts {
-    const struct rondo_seen *seen;
-    int n;
+    int n, capacity;
     struct host *host;
+    rondo_status status;
 };
 
 /* Run a command with its output in a pipe. */
@@ -194,30 +204,61 @@ static pid_t start(const char *const argv[], int *out)
     return child;
 }
 
-static int ended_well(pid_t child)
+/* Wait for the child's end; kill it if it comes later than so. */
+static int ended_well(pid_t child, int64_t end_ns)
 {
     int status = 0;
-    while (waitpid(child, &status, 0) < 0) {
-        if (errno != EINTR) return 0;
+    pid_t ended;
+    while ((ended = waitpid(child, &status, WNOHANG)) <= 0) {
+        if (ended < 0 && errno != EINTR) return 0;
+        if (ended == 0 && rondo_now_ns() > end_ns) (void)kill(child, SIGKILL);
+        if (ended == 0) (void)poll(NULL, 0, 1);
     }
     return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
 static void add_host(struct hosts *hosts, const char *name, size_t length)
 {
-    struct host *host;
-    if (length == 0 || length >= RONDO_HOST_LEN || hosts->n == MOST_HOSTS) return;
-    for (int i = 0; i < hosts->seen->nprocesses; i++) { /* it has answered */
-        const char *seen = hosts->seen->processes[i].host;
-        if (strlen(seen) == length && strncmp(seen, name, length) == 0) return;
+    if (length >= RONDO_HOST_LEN) {
+        fprintf(stderr, "%s: host %.*s.. is left out: no name has more than %d characters\n", program, 20,
+                name, RONDO_HOST_LEN - 1);
+    } else if (length > 0 && hosts->status == RONDO_SUCCESS) {
+        hosts->status = RONDO_ARRAY_GROW(hosts->host, hosts->n, hosts->capacity, "hosts");
+        if (hosts->status == RONDO_SUCCESS) {
+            struct host *host = &hosts->host[hosts->n++];
+            *host = (struct host){ .out = -1 };
+            memcpy(host->name, name, length);
+        }
     }
+}
+
+static int by_name(const void *x, const void *y)
+{
+    return strcmp(((const struct host *)x)->name, ((const struct host *)y)->name);
+}
+
+/* Keep each host once, and none that has answered. */
+static void keep_hosts(struct hosts *hosts, const struct rondo_seen *seen)
+{
+    struct host key = { .out = -1 };
+    int n = 0;
+    if (hosts->n == 0) return;
+    qsort(hosts->host, (size_t)hosts->n, sizeof(*hosts->host), by_name);
     for (int i = 0; i < hosts->n; i++) {
-        if (strlen(hosts->host[i].name) == length && strncmp(hosts->host[i].name, name, length) == 0) return;
+        if (n == 0 || by_name(&hosts->host[i], &hosts->host[n - 1]) != 0) hosts->host[n++] = hosts->host[i];
     }
-    host = &hosts->host[hosts->n];
-    snprintf(host->name, sizeof(host->name), "%.*s", (int)length, name);
-    host->out = -1;
-    hosts->n += strcmp(host->name, rondo_log_host()) != 0;
+    hosts->n = n;
+    for (int i = -1; i < seen->nprocesses; i++) {
+        struct host *answered;
+        snprintf(key.name, sizeof(key.name), "%s", i < 0 ? rondo_log_host() : seen->processes[i].host);
+        answered = bsearch(&key, hosts->host, (size_t)hosts->n, sizeof(*hosts->host), by_name);
+        if (answered != NULL) answered->out = 0; /* not to be asked */
+    }
+    n = 0;
+    for (int i = 0; i < hosts->n; i++) {
+        if (hosts->host[i].out < 0) hosts->host[n++] = hosts->host[i];
+    }
+    hosts->n = n;
 }
 
 static void add_hosts(struct hosts *hosts, const char *list)
@@ -249,7 +290,7 @@ static void add_slurm_hosts(struct hosts *hosts, const char *job)
         add_hosts(hosts, line);
     }
     if (in != NULL) fclose(in);
-    if (child > 0) (void)ended_well(child);
+    if (child > 0) (void)ended_well(child, rondo_now_ns() + SILENT_S * INT64_C(1000000000));
 }
 
 /* The command that runs this program on another host: at most 24 words. */
@@ -287,18 +328,75 @@ static void host_start(struct host *host, const struct tool_given *given, const 
     argv[n++] = job != NULL ? job : "--all";
     argv[n] = NULL;
     host->child = start(argv, &host->out);
+    host->heard_ns = rondo_now_ns();
 }
 
-static int host_read(struct host *host, struct rondo_seen *seen)
+static void host_close(struct host *host)
 {
-    FILE *in = host->child > 0 ? fdopen(host->out, "r") : NULL;
+    close(host->out);
+    host->out = -1;
+}
+
+/* Read what its output has. */
+static void host_hear(struct host *host)
+{
+    ssize_t n = -1;
+    if (host->n == host->room) {
+        size_t room = host->room > 0 ? 2 * host->room : (size_t)1 << 16;
+        char *more = realloc(host->bytes, room);
+        host->bytes = more != NULL ? more : host->bytes;
+        host->room = more != NULL ? room : host->room;
+    }
+    if (host->n < host->room) n = read(host->out, host->bytes + host->n, host->room - host->n);
+    if (n > 0) {
+        host->n += (size_t)n;
+        host->heard_ns = rondo_now_ns();
+    } else if (n == 0 || errno != EINTR) {
+        host_close(host);
+    }
+}
+
+/* Read the outputs of hosts that were started, until all are at their ends or have said nothing for long. */
+static void hosts_hear(struct host *host, int n, int64_t silent_ns)
+{
+    struct pollfd fds[AT_ONCE];
+    for (int open = 1; open > 0;) {
+        open = 0;
+        for (int i = 0; i < n; i++) {
+            if (host[i].out >= 0 && rondo_now_ns() - host[i].heard_ns > silent_ns) {
+                host[i].is_silent = 1;
+                (void)kill(host[i].child, SIGKILL);
+                host_close(&host[i]);
+            }
+            fds[i] = (struct pollfd){ .fd = host[i].out, .events = POLLIN };
+            open += host[i].out >= 0;
+        }
+        if (open > 0) (void)poll(fds, (nfds_t)n, 200);
+        for (int i = 0; i < n; i++) {
+            if (host[i].out >= 0 && fds[i].revents != 0) host_hear(&host[i]);
+        }
+    }
+}
+
+static int host_read(struct host *host, int64_t silent_ns, struct rondo_seen *seen)
+{
+    int well = host->child > 0 && ended_well(host->child, host->heard_ns + silent_ns);
+    FILE *in = well && host->n > 0 ? fmemopen(host->bytes, host->n, "r") : NULL;
     rondo_status status = in != NULL ? rondo_seen_read(in, seen) : RONDO_SYSTEM_ERROR;
     if (in != NULL) fclose(in);
-    if (host->child > 0 && !ended_well(host->child)) status = RONDO_SYSTEM_ERROR;
+    free(host->bytes);
     if (status != RONDO_SUCCESS) {
-        fprintf(stderr, "%s: could not look on host %s; its ranks are missing below\n", program, host->name);
+        fprintf(stderr, "%s: could not look on host %s%s; its ranks are missing below\n", program, host->name,
+                host->is_silent ? ", which said nothing for as long as --wait says" : "");
     }
     return status == RONDO_SUCCESS;
+}
+
+static int64_t silent_of(const struct tool_given *given)
+{
+    const char *text = given->value[WAIT][0];
+    double seconds = text != NULL ? strtod(text, NULL) : given->given[STACKS] ? SILENT_STACKS_S : SILENT_S;
+    return seconds > 0 && seconds < 1e9 ? (int64_t)(seconds * 1e9) : SILENT_S * INT64_C(1000000000);
 }
 
 /* Some at a time. @return the number of hosts that answered */
@@ -307,12 +405,14 @@ static int hosts_read(struct hosts *hosts, const struct tool_given *given, const
 {
     char self[512];
     ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
+    int64_t silent_ns = silent_of(given);
     int answered = 0;
     self[length > 0 ? length : 0] = '\0';
     for (int first = 0; first < hosts->n; first += AT_ONCE) {
         int end = first + AT_ONCE < hosts->n ? first + AT_ONCE : hosts->n;
         for (int i = first; i < end; i++) host_start(&hosts->host[i], given, job, is_slurm, self);
-        for (int i = first; i < end; i++) answered += host_read(&hosts->host[i], seen);
+        hosts_hear(&hosts->host[first], end - first, silent_ns);
+        for (int i = first; i < end; i++) answered += host_read(&hosts->host[i], silent_ns, seen);
     }
     return answered;
 }
@@ -402,10 +502,9 @@ static int look(const struct tool_given *given, struct target *target, int sampl
                                              .any_host = given->given[ANY_HOST],
                                              .wires = !given->given[HERE] && !given->given[COLLECT] };
     struct rondo_look what = look_of(given, sample_ms);
-    struct hosts hosts = { .seen = &seen };
+    struct hosts hosts = { 0 };
     int code = 0, asked = 0, nhere, nasked;
     rondo_status status = rondo_observe(&seen, &request);
-    if (status == RONDO_SUCCESS) status = RONDO_NEW_ARRAY(hosts.host, MOST_HOSTS + 1, "hosts");
     if (status == RONDO_SUCCESS) {
         const char *job = job_of(&seen, target);
         int is_slurm = is_slurm_job(&seen, job);
@@ -418,11 +517,14 @@ static int look(const struct tool_given *given, struct target *target, int sampl
         } else if (!given->given[HERE] && !given->given[COLLECT] && is_slurm) {
             add_slurm_hosts(&hosts, job);
         }
+        keep_hosts(&hosts, &seen);
         asked = hosts_read(&hosts, given, job, is_slurm, &seen);
         if (!what.stacks && !given->given[NO_STACK]) {
             rondo_seen_stacks_wanted(&seen, nhere, nasked, slow_of(given));
         }
-        if (given->given[COLLECT]) {
+        if (hosts.status != RONDO_SUCCESS) {
+            status = hosts.status;
+        } else if (given->given[COLLECT]) {
             status = rondo_seen_write(stdout, &seen);
         } else {
             code = show(&seen, given);
