@@ -7,6 +7,7 @@
 #include "net/control/control_impl.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -22,6 +23,7 @@
 #include "base/thread.h"
 
 #define STOP_EVENT UINT32_MAX
+#define WAKE_NS INT64_C(1000000000)
 #define WIRE_EVENT (UINT32_MAX - 1)
 
 enum { FALLBACK_NS = 200 * 1000 * 1000 /* between looks at processes that have no pidfd */ };
@@ -51,6 +53,7 @@ static struct watcher *watcher; /* NULL: no control is started */
 static struct {
     void (*_Atomic function)(void);
     _Atomic int wanted, event; /* event: a descriptor + 1; 0: no thread */
+    _Atomic int writers;       /* threads that may write to it */
 } wake;
 
 void rondo_control_on_wake(void (*function)(void)) { atomic_store(&wake.function, function); }
@@ -58,11 +61,28 @@ void rondo_control_on_wake(void (*function)(void)) { atomic_store(&wake.function
 void rondo_control_wake(void)
 {
     uint64_t one = 1;
-    int event = atomic_load(&wake.event) - 1;
+    int event;
+    atomic_fetch_add(&wake.writers, 1); /* before the descriptor is read: see wake_end */
+    event = atomic_load(&wake.event) - 1;
     atomic_store(&wake.wanted, 1);
-    if (event >= 0 && write(event, &one, sizeof(one)) < 0) {
-        return; /* the thread looks again at its next beat */
+    if (event >= 0) {
+        (void)!write(event, &one, sizeof(one)); /* if it fails, the thread looks again at its next beat */
     }
+    atomic_fetch_sub(&wake.writers, 1);
+}
+
+/* Nobody is to write to the descriptor any more: another thread may be about to, in a signal handler. Once
+ * closed, its number may be that of a file of the program. @return 0: that thread is stopped, leave it open */
+static int wake_end(void)
+{
+    atomic_store(&wake.event, 0);
+    for (int64_t end = rondo_now_ns() + WAKE_NS; atomic_load(&wake.writers) > 0;) {
+        if (rondo_now_ns() > end) {
+            return 0;
+        }
+        sched_yield();
+    }
+    return 1;
 }
 
 /* For the control thread, which holds no lock. */
@@ -83,6 +103,7 @@ static void forget_watcher(void)
 {
     pthread_mutex_init(&watcher_lock, NULL);
     atomic_store(&wake.event, 0);
+    atomic_store(&wake.writers, 0);
     watcher = NULL;
 }
 
@@ -388,13 +409,15 @@ fail:
 static void watcher_end_unlock(struct watcher *w)
 {
     uint64_t one = 1;
+    int unused;
     w->stop = 1;
     watcher = NULL;
-    atomic_store(&wake.event, 0);
+    unused = wake_end();
     pthread_mutex_unlock(&watcher_lock);
     while (write(w->event, &one, sizeof(one)) < 0 && errno == EINTR) {
     }
     pthread_join(w->thread, NULL);
+    w->event = unused ? w->event : -1;
     watcher_free(w);
 }
 
