@@ -622,6 +622,9 @@ static rondo_status offer_once(struct rondo_gpu_block *block)
     RONDO_TRY(rondo_cuda_enter(&block->device));
     status = block_offer(block);
     rondo_cuda_leave();
+    if (status != RONDO_SUCCESS) {
+        block_withdraw(block); /* else it would count as offered, where nobody answers */
+    }
     return status;
 }
 
