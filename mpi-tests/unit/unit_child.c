@@ -310,14 +310,20 @@ static void split_but_for_one(struct fake_rank *r)
     FAKE_OK(r, rondo_comm_destroy(r->comm));
 }
 
-static void a_split_names_the_rank_that_does_not_call(void **state)
+/* Three ranks that wait for each other at a barrier, their argument. */
+static void three_that_meet(void (*body)(struct fake_rank *r))
 {
     pthread_barrier_t meet;
-    (void)state;
     pthread_barrier_init(&meet, NULL, 3);
     fake_params(NULL);
-    fake_ranks_bare(3, split_but_for_one, &meet);
+    fake_ranks_bare(3, body, &meet);
     pthread_barrier_destroy(&meet);
+}
+
+static void a_split_names_the_rank_that_does_not_call(void **state)
+{
+    (void)state;
+    three_that_meet(split_but_for_one);
 }
 
 /* Rank 2 dies as the others divide the parent without it, and rank 0, which knows, aborts its part. */
@@ -361,12 +367,8 @@ static void split_until_a_death(struct fake_rank *r)
 
 static void an_aborted_split_names_the_rank_that_died(void **state)
 {
-    pthread_barrier_t meet;
     (void)state;
-    pthread_barrier_init(&meet, NULL, 3);
-    fake_params(NULL);
-    fake_ranks_bare(3, split_until_a_death, &meet);
-    pthread_barrier_destroy(&meet);
+    three_that_meet(split_until_a_death);
 }
 
 /* ---- parents that end before their children are created ---- */

@@ -191,7 +191,7 @@ static void then_otherwise(struct fake_rank *r)
     }
     status = small_call(r, pair[r->rank == r->nranks - 1]);
     FAKE_CHECK(r, status == RONDO_INVALID_USAGE || status == RONDO_SUCCESS, "%s",
-               rondo_status_string(status)); /* as in unit_engine_fault */
+               rondo_status_string(status)); /* as in unit_engine_differ */
     status = rondo_barrier(r->comm, NULL);
     FAKE_CHECK(r, status == RONDO_INVALID_USAGE, "%s", rondo_status_string(status));
     FAKE_CHECK(r,

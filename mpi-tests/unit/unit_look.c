@@ -206,25 +206,29 @@ static void few_are_answered_at_a_time(void **state)
     nodes_close(&w);
 }
 
+/* Close the communicator while an answer is under way. @return how long that takes */
+static int64_t close_while_answering(struct nodes *w)
+{
+    struct rondo_auth_hello hello = hello_of(w, 1);
+    int fd = greet(w, 1, &hello, 0);
+    int64_t begin;
+    WAIT_FOR(says.running == 1);
+    pause_1ms();
+    begin = rondo_now_ns();
+    nodes_close(w);
+    assert_int_equal(says.running, 0);
+    close(fd);
+    return rondo_now_ns() - begin;
+}
+
 /* The doctor does not read; the end of the communicator does not wait for it. */
 static void an_answer_ends_with_the_last_communicator(void **state)
 {
     struct nodes w;
-    struct rondo_auth_hello hello;
-    int64_t begin;
-    int fd;
     (void)state;
     nodes_open(&w, 2, 1);
     say_this(NULL, 0, 1);
-    hello = hello_of(&w, 1);
-    fd = greet(&w, 1, &hello, 0);
-    WAIT_FOR(says.running == 1);
-    pause_1ms();
-    begin = rondo_now_ns();
-    nodes_close(&w);
-    assert_int_equal(says.running, 0);
-    assert_true(rondo_now_ns() - begin < RONDO_LOOK_NS);
-    close(fd);
+    assert_true(close_while_answering(&w) < RONDO_LOOK_NS);
 }
 
 static void watch_for_a_minute(int fd, const struct rondo_look *look)
@@ -245,20 +249,10 @@ static void watch_for_a_minute(int fd, const struct rondo_look *look)
 static void watching_ends_with_the_last_communicator(void **state)
 {
     struct nodes w;
-    struct rondo_auth_hello hello;
-    int64_t begin;
-    int fd;
     (void)state;
     nodes_open(&w, 2, 1);
     rondo_control_on_look(watch_for_a_minute);
-    hello = hello_of(&w, 1);
-    fd = greet(&w, 1, &hello, 0);
-    WAIT_FOR(says.running == 1);
-    begin = rondo_now_ns();
-    nodes_close(&w);
-    assert_int_equal(says.running, 0);
-    assert_true(rondo_now_ns() - begin < RONDO_LOOK_SAMPLE_MS / 2 * INT64_C(1000000));
-    close(fd);
+    assert_true(close_while_answering(&w) < RONDO_LOOK_SAMPLE_MS / 2 * INT64_C(1000000));
 }
 
 /* ---- what the doctor takes ---- */
