@@ -8,6 +8,49 @@
 
 #include "shim_semantics.h"
 
+/* The elements of rank r's block: of one rank alone, of some ranks, of all. */
+static int block_of(int shape, int largest, int owner, int r)
+{
+    return shape == 0 ? (r == owner ? largest : 0) : shape == 1 ? (r + owner) % 2 * largest : largest + r % 3;
+}
+
+/* Ranks without a block send, too. One of them may pass NULL for what it gets. */
+void reduce_scatter_takes_any_blocks(void)
+{
+    enum { MOST = 3000, NSIZES = 3, NSHAPES = 3 };
+    static const int sizes[NSIZES] = { 1, 100, MOST - 2 };
+    double *in = malloc((size_t)nranks * MOST * sizeof *in),
+           *out = malloc((size_t)nranks * MOST * sizeof *out);
+    for (int i = 0; i < 4 * NSIZES * NSHAPES * nranks; i++) {
+        int counts[64], first = 0, total = 0, wrong = 0, in_place = i % 2, blocking = i / 2 % 2;
+        int shape = i / 4 % NSHAPES, size = sizes[i / 4 / NSHAPES % NSIZES], owner = i / 4 / NSHAPES / NSIZES;
+        for (int r = 0; r < nranks; r++) {
+            counts[r] = block_of(shape, size, owner, r);
+            first += r < rank ? counts[r] : 0;
+            total += counts[r];
+        }
+        for (int k = 0; k < total; k++) {
+            in[k] = out[k] = k % 1000 + rank * (i + 1);
+        }
+        const void *send = in_place ? MPI_IN_PLACE : in;
+        void *recv = in_place || counts[rank] > 0 ? out : NULL;
+        if (blocking) {
+            MPI_Reduce_scatter(send, recv, counts, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+        } else {
+            MPI_Request request;
+            MPI_Ireduce_scatter(send, recv, counts, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD, &request);
+            MPI_Wait(&request, MPI_STATUS_IGNORE);
+        }
+        for (int k = 0; k < counts[rank]; k++) {
+            int sum = (first + k) % 1000 * nranks + nranks * (nranks - 1) / 2 * (i + 1);
+            wrong += out[k] != sum;
+        }
+        check(wrong == 0, "elements of a block");
+    }
+    free(in);
+    free(out);
+}
+
 /* Several at once, of all sizes, each a sum, a minimum and a maximum, completed in another order. */
 void iallreduce_is_right(void)
 {

@@ -788,6 +788,7 @@ int main(int argc, char **argv)
         CASE(one_rank_has_a_derived_type_in_a_v_collective, "ucc PR#1300: deadlock"),
         CASE(types_given_with_in_place_are_ignored, "ompi#13224: they were looked at"),
         CASE(reduce_scatter_in_place_is_mpis, "ucc#683: the result at another place"),
+        CASE(reduce_scatter_takes_any_blocks, NULL),
         ONLY(minimum_and_maximum_are_right, "ompi#10521: a wrong MPI_MIN"),
         CASE(iallreduce_is_right, "ompi#9385: wrong results"),
         CASE(gather_in_place_keeps_every_block, "ompi#11545: HAN overwrites some"),

@@ -13,6 +13,7 @@ void warm(MPI_Comm comm);
 void iallreduce_is_right(void);
 void gather_in_place_keeps_every_block(void);
 void a_broadcast_needs_no_more_of_the_root(void);
+void reduce_scatter_takes_any_blocks(void);
 void freed_communicators_leave_nothing(void);
 
 #endif

@@ -103,15 +103,30 @@ int shim_plan_reduce_scatter_block(struct shim_call *call, const void *send, voi
     return reduction(call, count, count > MOST ? count : count * call->c->n, type, op);
 }
 
-/* The blocks of the result are out.counts, which the ranks have in common; equal ones need no preparation. */
+/* A reduce_scatter of blocks that differ, up to so many bytes in all, is faster as an all_reduce, whose plans
+ * Rondo keeps. */
+enum { MOST_SMALL = 8192 };
+
+static enum shim_blocks blocks_of(struct shim_ints counts, int n, int64_t total, int *sole)
+{
+    int64_t first = shim_int(counts, 0);
+    int equal = 1;
+    *sole = -1;
+    for (int r = 0; r < n; r++) {
+        equal &= shim_int(counts, r) == first;
+        *sole = shim_int(counts, r) == total ? r : *sole;
+    }
+    return equal ? SHIM_EQUAL : *sole >= 0 ? SHIM_SOLE : SHIM_UNEVEN;
+}
+
+/* The blocks of the result are out.counts, which the ranks have in common. */
 int shim_plan_reduce_scatter(struct shim_call *call, const void *send, void *recv, struct shim_ints counts,
                              MPI_Datatype type, MPI_Op op)
 {
-    int64_t total = 0, first = counts.at != NULL ? shim_int(counts, 0) : 0;
-    int is_negative = counts.at == NULL, are_equal = 1;
+    int64_t total = 0;
+    int is_negative = counts.at == NULL, sole;
     for (int r = 0; r < call->c->n && !is_negative; r++) {
         is_negative = shim_int(counts, r) < 0;
-        are_equal &= shim_int(counts, r) == first;
         total += shim_int(counts, r);
     }
     /* A rank without a block may pass NULL to receive it, but it sends as all do. */
@@ -122,10 +137,18 @@ int shim_plan_reduce_scatter(struct shim_call *call, const void *send, void *rec
     }
     call->send = send == MPI_IN_PLACE ? recv : send;
     call->recv = recv;
-    call->moves = !are_equal;
     call->has_out = call->has_in = 0;
     call->out.counts = counts;
-    return reduction(call, are_equal ? first : total, total, type, op);
+    call->blocks = (uint8_t)blocks_of(counts, call->c->n, total, &sole);
+    call->root = call->blocks == SHIM_SOLE ? sole : 0;
+    if (!reduction(call, call->blocks == SHIM_EQUAL ? shim_int(counts, 0) : total, total, type, op)) {
+        return 0;
+    }
+    if (call->blocks == SHIM_UNEVEN && call->bytes <= MOST_SMALL) {
+        call->blocks = SHIM_SMALL;
+    }
+    call->moves = call->blocks >= SHIM_SMALL;
+    return 1;
 }
 
 int shim_plan_barrier(struct shim_call *call)

@@ -141,8 +141,19 @@ static rondo_status sizes_reserve(struct shim_call *call, int keeps)
     return RONDO_SUCCESS;
 }
 
+/* Have the result put into memory of the call, of which a part goes to the program's buffer. */
+static rondo_status result_aside(struct shim_call *call, size_t bytes, size_t part_at, size_t part_bytes)
+{
+    RONDO_TRY(memory_for(call, &call->temp, bytes));
+    call->temp_at = part_at;
+    call->temp_bytes = part_bytes;
+    call->temp_to = call->recv;
+    call->recv = call->temp;
+    return RONDO_SUCCESS;
+}
+
 /* MPI's reduce_scatter in place puts the result at the start; Rondo's at this rank's block. */
-static rondo_status prepare_reduce_scatter(struct shim_call *call)
+static rondo_status prepare_uneven(struct shim_call *call)
 {
     size_t n = (size_t)call->c->n, *counts = call->sizes, *displs = call->sizes + n, end = 0;
     size_t elem = rondo_dtype_size((rondo_dtype)call->dtype);
@@ -152,12 +163,20 @@ static rondo_status prepare_reduce_scatter(struct shim_call *call)
         end += counts[r];
     }
     if (call->send == call->recv && displs[call->c->rank] != 0) {
-        call->temp_bytes = counts[call->c->rank] * elem;
-        RONDO_TRY(memory_for(call, &call->temp, call->temp_bytes));
-        call->temp_to = call->recv;
-        call->recv = call->temp;
+        size_t bytes = counts[call->c->rank] * elem;
+        return result_aside(call, bytes, 0, bytes);
     }
     return RONDO_SUCCESS;
+}
+
+static rondo_status prepare_small(struct shim_call *call)
+{
+    size_t elem = rondo_dtype_size((rondo_dtype)call->dtype), at = 0;
+    for (int r = 0; r < call->c->rank; r++) {
+        at += (size_t)shim_int(call->out.counts, r);
+    }
+    return result_aside(call, call->count * elem, at * elem,
+                        (size_t)shim_int(call->out.counts, call->c->rank) * elem);
 }
 
 rondo_status shim_prepare(struct shim_call *call, int keeps)
@@ -166,9 +185,12 @@ rondo_status shim_prepare(struct shim_call *call, int keeps)
     struct shim_side *out = &call->out, *in = &call->in;
     char *base;
     call->sizes = NULL;
+    if (call->coll == SHIM_REDUCE_SCATTER && call->blocks == SHIM_SMALL) {
+        return prepare_small(call);
+    }
     if (call->coll == SHIM_REDUCE_SCATTER) {
         RONDO_TRY(sizes_reserve(call, keeps));
-        return prepare_reduce_scatter(call);
+        return prepare_uneven(call);
     }
     if (call->has_out && !out->is_plain) {
         RONDO_TRY(side_pack(call, out, PACK, keeps));
@@ -207,8 +229,8 @@ static void side_free(struct shim_side *s)
 rondo_status shim_finish(struct shim_call *call, rondo_status status)
 {
     if (call->temp != NULL) {
-        if (status == RONDO_SUCCESS) {
-            memcpy(call->temp_to, call->temp, call->temp_bytes);
+        if (status == RONDO_SUCCESS && call->temp_bytes > 0) {
+            memcpy(call->temp_to, (char *)call->temp + call->temp_at, call->temp_bytes);
         }
         free(call->temp);
         call->temp = NULL;
@@ -258,6 +280,21 @@ static rondo_status issue_rooted_blocks(const struct shim_call *call, rondo_stre
                                     comm, stream);
 }
 
+static rondo_status issue_reduce_scatter(const struct shim_call *call, rondo_stream stream)
+{
+    rondo_comm *comm = call->c->rondo;
+    rondo_dtype type = (rondo_dtype)call->dtype;
+    rondo_op op = (rondo_op)call->op;
+    switch ((enum shim_blocks)call->blocks) {
+    case SHIM_EQUAL: return rondo_reduce_scatter(call->send, call->recv, call->count, type, op, comm, stream);
+    case SHIM_SOLE:
+        return rondo_reduce(call->send, call->recv, call->count, type, op, call->root, comm, stream);
+    case SHIM_SMALL: return rondo_all_reduce(call->send, call->recv, call->count, type, op, comm, stream);
+    case SHIM_UNEVEN: break;
+    }
+    return issue_blocks(call, stream);
+}
+
 rondo_status shim_issue(const struct shim_call *call, rondo_stream stream)
 {
     rondo_comm *comm = call->c->rondo;
@@ -275,9 +312,7 @@ rondo_status shim_issue(const struct shim_call *call, rondo_stream stream)
     case SHIM_ALLTOALL: return rondo_all_to_all(send, recv, count, type, comm, stream);
     case SHIM_GATHER: return rondo_gather(send, recv, count, type, call->root, comm, stream);
     case SHIM_SCATTER: return rondo_scatter(send, recv, count, type, call->root, comm, stream);
-    case SHIM_REDUCE_SCATTER:
-        return call->moves ? issue_blocks(call, stream)
-                           : rondo_reduce_scatter(send, recv, count, type, op, comm, stream);
+    case SHIM_REDUCE_SCATTER: return issue_reduce_scatter(call, stream);
     case SHIM_REDUCE_SCATTER_BLOCK: return rondo_reduce_scatter(send, recv, count, type, op, comm, stream);
     case SHIM_ALLGATHERV:
     case SHIM_ALLTOALLV: return issue_blocks(call, stream);

@@ -209,6 +209,14 @@ struct shim_side {
     MPI_Datatype held;               /* a duplicate that a non-blocking call keeps; or MPI_DATATYPE_NULL */
 };
 
+/* Whose blocks a reduce_scatter has, and so what runs it. */
+enum shim_blocks {
+    SHIM_EQUAL, /* each rank's, of one size */
+    SHIM_SOLE,  /* one rank's: a reduce with that root */
+    SHIM_SMALL, /* an all_reduce into memory of the call, of which a rank keeps its block */
+    SHIM_UNEVEN
+};
+
 struct shim_call {
     struct shim_comm *c;
     uint8_t coll;    /* enum shim_coll */
@@ -217,6 +225,7 @@ struct shim_call {
     uint8_t timed;   /* its time counts: it is reported to shim_passed or shim_took */
     uint8_t reason;  /* enum shim_reason */
     uint8_t sampled; /* of the cell on trial */
+    uint8_t blocks;  /* enum shim_blocks, of a reduce_scatter */
     int dtype, op, root;
     size_t bytes; /* that decide; for each rank */
     const void *send;
@@ -227,9 +236,9 @@ struct shim_call {
     int has_out, has_in;
     struct shim_side out, in;
     size_t *sizes; /* counts and displacements of blocks, in bytes: in, then out */
-    void *temp;    /* result of a reduce_scatter in place, copied to temp_to */
+    void *temp;    /* result of a reduce_scatter; its part of temp_bytes at temp_at is copied to temp_to */
     void *temp_to;
-    size_t temp_bytes;
+    size_t temp_at, temp_bytes;
 };
 
 /** Begin a call: what is not set here is unset. @return 0: it goes to MPI. */

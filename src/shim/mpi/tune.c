@@ -34,13 +34,6 @@ void shim_cells_free(struct shim_cells *cells)
     free(cells);
 }
 
-/* A reduce_scatter in which a rank gets nothing, so that MPI has little to do (measured: 4 ranks, one
- * float). */
-static int is_sparse(const struct shim_call *call)
-{
-    return call->coll == SHIM_REDUCE_SCATTER && call->moves && call->count < (size_t)call->c->n;
-}
-
 /* The verdict that needs no measuring. */
 static enum shim_verdict model(const struct shim_call *call)
 {
@@ -48,7 +41,7 @@ static enum shim_verdict model(const struct shim_call *call)
         return SHIM_TAKE;
     }
     if (call->inexact || shim_settings()->tune == RONDO_MPI_TUNE_MODEL) {
-        return call->c->one_host && !is_sparse(call) ? SHIM_TAKE : SHIM_LEAVE;
+        return call->c->one_host ? SHIM_TAKE : SHIM_LEAVE;
     }
     return SHIM_OPEN;
 }
