@@ -4,6 +4,7 @@
 #include "base/fault.h"
 #include "base/mem.h"
 #include "call/cached.h"
+#include "call/drift.h"
 #include "call/group.h"
 #include "call/overlap.h"
 #include "call/plan_impl.h"
@@ -23,15 +24,22 @@ static inline int is_plain(const struct rondo_ctx *ctx)
            !rondo_control_aborted(ctx->wiring.control);
 }
 
-/* The run to publish; NULL: the call has steps, or uses direct access this time. Call it last:
- * rondo_direct_declines advances a counter. */
+/* The run to publish; NULL: the call has steps, uses direct access this time, or is timed. Call it last: it
+ * advances counters. */
 static inline struct rondo_run *shot_of(const struct rondo_cached *entry)
 {
     if (RONDO_LIKELY(entry->state == RONDO_CACHED_SHOT)) {
         return entry->runs;
     }
-    if (entry->state != RONDO_CACHED_FALLBACK || !rondo_direct_declines(&entry->runs[0].work)) {
+    if (entry->state == RONDO_CACHED_COUNTED) {
+        return rondo_drift_passes(entry->kind) ? entry->runs : NULL;
+    }
+    if (entry->state != RONDO_CACHED_FALLBACK || (entry->kind != NULL && entry->kind->left == 0) ||
+        !rondo_direct_declines(&entry->runs[0].work)) {
         return NULL;
+    }
+    if (entry->kind != NULL) {
+        (void)rondo_drift_passes(entry->kind);
     }
     entry->runs[0].verdict = RONDO_NOT_DIRECT; /* the fallback reads it if it has to wait in a lane */
     return &entry->runs[1];

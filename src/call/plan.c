@@ -7,6 +7,7 @@
 #include "call/cached.h"
 #include "call/overlap.h"
 #include "call/choose.h"
+#include "call/drift.h"
 #include "call/plan_impl.h"
 #include "comm/backend.h"
 #include "comm/links.h"
@@ -315,7 +316,7 @@ static enum rondo_cached_state state_of(const struct rondo_ctx *ctx, const struc
         ctx->prof != NULL) {
         return RONDO_CACHED_RUNS;
     }
-    return last == 0                                                            ? RONDO_CACHED_SHOT
+    return last == 0 ? (entry->kind == NULL ? RONDO_CACHED_SHOT : RONDO_CACHED_COUNTED)
            : rondo_algo_medium(entry->runs[0].work.algo) == RONDO_MEDIUM_DIRECT ? RONDO_CACHED_FALLBACK
                                                                                 : RONDO_CACHED_RUNS;
 }
@@ -356,6 +357,7 @@ static rondo_status keep(struct rondo_ctx *ctx, const struct rondo_task *t, uint
         return RONDO_SUCCESS; /* messages are built for every call */
     }
     entry = room_for(ctx, what, t->count);
+    RONDO_TRY(rondo_drift_kind_of(ctx, t, &entry->kind));
     entry->nruns = copies + selection.primary.nchannels + selection.fallback.nchannels;
     RONDO_TRY(RONDO_NEW_ARRAY(entry->runs, entry->nruns, "the works of a repeated call"));
     for (int c = 0; c < entry->nruns; c++) {
@@ -395,6 +397,19 @@ static rondo_status find_or_keep(struct rondo_ctx *ctx, const struct rondo_task 
     return RONDO_SUCCESS;
 }
 
+/* The same for a call that is made now. If it may be timed, it is counted, and it may have to choose anew.
+ * waits: this thread runs it and nothing else until it is done. */
+static rondo_status find_and_count(struct rondo_ctx *ctx, const struct rondo_task *t, int waits,
+                                   struct rondo_cached **found)
+{
+    RONDO_TRY(find_or_keep(ctx, t, found));
+    if (RONDO_LIKELY(*found == NULL || (*found)->kind == NULL || rondo_drift_passes((*found)->kind))) {
+        return RONDO_SUCCESS;
+    }
+    RONDO_TRY(rondo_drift_reached(ctx, (*found)->kind, waits));
+    return find_or_keep(ctx, t, found);
+}
+
 rondo_status rondo_plan_cached(struct rondo_ctx *ctx, const struct rondo_task *t,
                                struct rondo_cached **cached)
 {
@@ -409,7 +424,7 @@ rondo_status rondo_plan_cached(struct rondo_ctx *ctx, const struct rondo_task *t
     if (t->coll == RONDO_COLL_BARRIER) {
         ctx->backend->barrier_bytes(ctx, &in, &out);
     }
-    RONDO_TRY(find_or_keep(ctx, t, &entry));
+    RONDO_TRY(find_and_count(ctx, t, 1, &entry));
     if (entry == NULL) {
         *cached = NULL;
         return RONDO_SUCCESS;
@@ -432,7 +447,7 @@ static rondo_status add_repeated(struct rondo_plan *plan, const struct rondo_tas
     struct rondo_cached *entry;
     int first = plan->nruns;
     *added = 0;
-    RONDO_TRY(find_or_keep(plan->ctx, t, &entry));
+    RONDO_TRY(find_and_count(plan->ctx, t, 0, &entry));
     if (entry == NULL) {
         return RONDO_SUCCESS;
     }

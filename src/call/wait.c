@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/param.h"
 #include "call/cached.h"
+#include "call/drift.h"
 #include "call/plan.h"
 #include "call/profile.h"
 #include "call/profile_net.h"
@@ -720,10 +721,15 @@ static void calls_end(struct rondo_ctx *ctx, uint64_t first, uint64_t last)
 static rondo_status run_cached(struct rondo_ctx *ctx, struct rondo_cached *cached)
 {
     struct rondo_plan *plan = &ctx->calls.immediate;
+    uint32_t *timed = rondo_drift_takes(ctx);
+    int64_t begin = timed != NULL ? rondo_now_ns() : 0;
     plan->open = cached->nruns;
     rondo_submit(ctx, cached->runs, cached->nruns, NULL);
     RONDO_TRY(rondo_ctx_wait(ctx, &plan->open));
     RONDO_TRY(rondo_plan_compare(ctx, cached->runs, cached->nruns));
+    if (RONDO_UNLIKELY(timed != NULL)) {
+        *timed = rondo_drift_measured(ctx, cached, rondo_now_ns() - begin);
+    }
     rondo_control_call_end_timed(ctx->wiring.control, ctx->calls.seq);
     return RONDO_SUCCESS;
 }

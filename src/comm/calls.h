@@ -7,6 +7,7 @@
 #include "rondo.h"
 
 struct rondo_ctx;
+struct rondo_drift_kind;
 struct rondo_plan;
 struct rondo_run;
 struct rondo_task;
@@ -55,8 +56,9 @@ struct rondo_plan {
 enum rondo_cached_state {
     RONDO_CACHED_FREE,
     RONDO_CACHED_RUNS,
-    RONDO_CACHED_SHOT,    /* one run that publishes and collects (kern/exec.h) */
-    RONDO_CACHED_FALLBACK /* two runs: the fallback is such a run */
+    RONDO_CACHED_SHOT,     /* one run that publishes and collects (kern/exec.h) */
+    RONDO_CACHED_FALLBACK, /* two runs: the fallback is such a run */
+    RONDO_CACHED_COUNTED   /* as SHOT, and `kind` counts the call */
 };
 /* Buffers overlap when recv - send is one of the `span` distances from -before on; those in place are
  * allowed. Bytes. */
@@ -72,6 +74,7 @@ struct rondo_cached {
     uint8_t state;  /* enum rondo_cached_state */
     uint8_t needed; /* rondo_task_needs */
     struct rondo_overlap overlap;
+    struct rondo_drift_kind *kind; /* call/drift.h; NULL: its calls are not timed. Not owned */
 };
 /* Set-associative, so that alternating calls do not evict each other. */
 enum {

@@ -17,7 +17,7 @@
 #include "base/inside.h"
 #include "base/shell.h"
 #include "base/wait.h"
-#include "tuner/tuner.h"
+#include "tuner/drift.h"
 #include "comm/calls.h"
 #include "kern/direct.h"
 #include "kern/exec.h"
@@ -112,6 +112,7 @@ struct rondo_running {
 struct rondo_calls {
     struct rondo_cached cached[RONDO_CACHED_CALLS];
     uint32_t cached_out;         /* calls that were evicted */
+    struct rondo_drift *drift;   /* call/drift.h; NULL: no call was counted yet. Owned */
     struct rondo_plan immediate; /* the plan of calls that run before they return */
     struct rondo_user_op user_op[RONDO_USER_OPS];
     uint64_t seq;                 /* collectives called */

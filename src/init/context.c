@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/param.h"
+#include "call/drift.h"
 #include "call/plan.h"
 #include "call/profile_net.h"
 #include "call/wait.h"
@@ -197,6 +198,7 @@ void rondo_ctx_free(struct rondo_ctx *ctx)
     for (int i = 0; i < RONDO_CACHED_CALLS; i++) {
         rondo_free(ctx->calls.cached[i].runs);
     }
+    rondo_drift_free(&ctx->calls.drift);
     rondo_plan_release(&ctx->calls.immediate);
     rondo_ctx_deregister(ctx);
     ctx->backend->stop(ctx);

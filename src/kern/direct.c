@@ -65,6 +65,15 @@ void rondo_direct_close(struct rondo_direct *d)
     rondo_free(d);
 }
 
+int rondo_direct_by_kernel(const struct rondo_direct *d, int *in_place)
+{
+    *in_place = 1;
+    for (int r = 0; r < d->nlocal; r++) {
+        *in_place &= d->offer[r].in_place != 0;
+    }
+    return d->reach == RONDO_REACH_CMA;
+}
+
 int rondo_direct_asks(struct rondo_direct_kind *kind)
 {
     if (RONDO_UNLIKELY(kind->wait > 0)) {

@@ -107,6 +107,7 @@ struct rondo_nic {
     int32_t relay; /* 1 + the rank of this node whose GPU relays what this one sends there (PXN); 0: none */
 };
 
+struct rondo_drift;
 struct rondo_stitch;
 struct rondo_measured;
 
@@ -143,6 +144,7 @@ struct rondo_layout {
     uint64_t machine;   /* hash of the nodes' machines; equal for jobs on machines of one kind */
     const struct rondo_measured
         *measured; /* measured times that replace the model's (tuner/measured.h); NULL: none. Not owned */
+    const struct rondo_drift *drift; /* corrections of the model (tuner/drift.h); NULL: none. Not owned */
 };
 
 /* Are these two ranks that swap the places of their mailbox (base/mailbox.h) and publish in pieces? Never on

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "topo/levels.h"
+#include "tuner/drift.h"
 #include "tuner/plugin.h"
 #include "tuner/cost_impl.h"
 #include "tuner/tune_file.h"
@@ -55,6 +56,8 @@ double rondo_choice_time(const struct rondo_layout *layout, enum rondo_coll coll
                                       bytes);
         c->measured = us >= 0;
         c->us = us >= 0 ? us : model;
+    } else if (model >= 0) {
+        c->us = model * rondo_drift_factor(layout, coll, bytes, c->algo);
     }
     return model;
 }
@@ -169,6 +172,7 @@ static struct rondo_layout unmeasured(const struct rondo_layout *layout)
     struct rondo_layout fixed = *layout;
     fixed.model = layout->fixed;
     fixed.has_fixed = 0;
+    fixed.drift = NULL;
     return fixed;
 }
 
@@ -458,24 +462,21 @@ rondo_status rondo_select(const struct rondo_select_input *in, struct rondo_sele
 
 /* ---- ordinary memory ---- */
 
-/* What a sum that is not in place adds: the kernel stores half of it, which does not suffer. */
-static double apart_us(const struct rondo_layout *layout, enum rondo_coll coll, size_t bytes, int by_kernel)
+double rondo_apart_us(const struct rondo_layout *layout, enum rondo_coll coll, size_t bytes, int by_kernel)
 {
     double share = coll == RONDO_COLL_ALL_REDUCE ? (by_kernel ? 0.5 : 1) : 0;
     return share * (double)bytes * layout->model.apart_us;
 }
 
-/* Predict what the kernel's copies take. Out of place they take no longer than in place and a local copy
- * (measured), where that is known and stays inside the caches. */
-static double kernel_us(const struct rondo_layout *layout, enum rondo_algo algo, enum rondo_coll coll,
-                        size_t bytes, int in_place)
+double rondo_kernel_us(const struct rondo_layout *layout, enum rondo_algo algo, enum rondo_coll coll,
+                       size_t bytes, int in_place)
 {
     const struct rondo_model *m = &layout->model;
     double in = rondo_cma_cost_us(layout, algo, coll, bytes, 1), out;
     if (in_place) {
         return in;
     }
-    out = rondo_cma_cost_us(layout, algo, coll, bytes, 0) + apart_us(layout, coll, bytes, 1);
+    out = rondo_cma_cost_us(layout, algo, coll, bytes, 0) + rondo_apart_us(layout, coll, bytes, 1);
     in += (double)bytes * m->copy_us;
     return m->copy_us > 0 && bytes < m->stream_bytes && in < out ? in : out;
 }
@@ -494,8 +495,13 @@ enum rondo_kernel_copies rondo_select_kernel(const struct rondo_layout *layout, 
         layout = &fixed;
     }
     for (int in_place = 0; in_place < 2; in_place++) {
-        double other = selection->fallback.us + (in_place ? 0 : apart_us(layout, coll, bytes, 0));
-        faster[in_place] = kernel_us(layout, algo, coll, bytes, in_place) < other;
+        int way = in_place ? RONDO_WAY_KERNEL_IN_PLACE : RONDO_WAY_KERNEL_APART;
+        double apart = in_place ? 0 : rondo_apart_us(layout, coll, bytes, 0);
+        double other = selection->fallback.us +
+                       apart * rondo_drift_factor(layout, coll, bytes, selection->fallback.algo);
+        faster[in_place] = rondo_kernel_us(layout, algo, coll, bytes, in_place) *
+                               rondo_drift_factor(layout, coll, bytes, way) <
+                           other;
     }
     return when[faster[0]][faster[1]];
 }

@@ -33,7 +33,8 @@ static size_t rings_at(const struct rondo_control_config *config)
 static size_t control_bytes(const struct rondo_control_config *config)
 {
     size_t bytes = rings_at(config) + (sizeof(struct rondo_record_rings) + sizeof(struct rondo_control_box) +
-                                       RONDO_SPLIT_SLOTS * sizeof(struct rondo_split_place)) *
+                                       RONDO_SPLIT_SLOTS * sizeof(struct rondo_split_place) +
+                                       sizeof(struct rondo_control_votes)) *
                                           (size_t)config->nlocal;
     return bytes + (config->nlocal > 1 && config->mailbox_capacity > 0
                         ? rondo_mailbox_bytes(config->mailbox_capacity, config->nlocal)
@@ -126,8 +127,10 @@ static void control_place(struct rondo_control *control, const struct rondo_cont
     control->ring_mask = control->clock == RONDO_CLOCK_OFF ? RONDO_CALL_RING - 1 : RONDO_RECORD_CALLS - 1;
     control->boxes = (struct rondo_control_box *)(control->rings + control->nlocal);
     control->splits = (struct rondo_split_place *)(control->boxes + control->nlocal);
+    control->votes = (struct rondo_control_votes *)(control->splits +
+                                                    RONDO_SPLIT_SLOTS * (size_t)control->nlocal);
     if (control->nlocal > 1 && config->mailbox_capacity > 0) {
-        control->mailbox.places = (uint8_t *)(control->splits + RONDO_SPLIT_SLOTS * (size_t)control->nlocal);
+        control->mailbox.places = (uint8_t *)(control->votes + control->nlocal);
         control->mailbox.stride = rondo_mailbox_stride(config->mailbox_capacity);
         control->mailbox.capacity = config->mailbox_capacity;
         control->mailbox.index = control->local_rank;

@@ -211,6 +211,19 @@ uint64_t rondo_control_stuck_of(struct rondo_control *control, int rank, int wai
  * the communicator is dead. */
 enum rondo_rank_state rondo_control_state_of(struct rondo_control *control, int rank);
 
+/*
+ * Votes: numbers that the ranks of a node show one another. Nobody waits: the caller knows that all have
+ * voted, because all have made a call since that ends on no rank before all have begun it. A vote stays until
+ * its rank's next but one: the caller knows in the same way that nobody reads it any more.
+ */
+enum { RONDO_VOTE_WORDS = 32 };
+/** Show this rank's vote. number: counts the communicator's votes from 1. */
+void rondo_control_vote(struct rondo_control *control, uint64_t number,
+                        const uint32_t word[RONDO_VOTE_WORDS]);
+/** Get that of a local rank. @return 0: it has not voted so often, or more often. */
+int rondo_control_vote_of(const struct rondo_control *control, int local, uint64_t number,
+                          uint32_t word[RONDO_VOTE_WORDS]);
+
 /** Send up to RONDO_MSG_BYTES to a rank's inbox. @return RONDO_IN_PROGRESS: no room now, try again. */
 rondo_status rondo_control_send(struct rondo_control *control, int rank, uint64_t tag, const void *data,
                                 size_t bytes);

@@ -3,13 +3,13 @@
  * those of a child's bootstrap include this.
  *
  *   head | reason | block of each local rank | boards of each | extra | places of all | rings of each
- *   | inbox of each | splits | mailbox
+ *   | inbox of each | splits | votes | mailbox
  *
  * Lines of different writers are RONDO_CTRL_ALIGN apart. A segment takes 256 (head) + 640 (reason) bytes and,
  * for each local rank, 512 and four boards (16 and 8 for each rank of the communicator). On several nodes the
  * places take 40 for each rank and 64 for each node. Rings of 32,768 bytes, inboxes of 17,536, 8,192 for
- * splits and the mailbox take pages when they are used, but in a file all is reserved at once, because
- * /dev/shm may be small. Readers check what a peer wrote before it bounds a copy or an index, and no reader
+ * splits, 384 for votes and the mailbox take pages when they are used, but in a file all is reserved at once,
+ * because /dev/shm may be small. Readers check what a peer wrote before it bounds a copy or an index, and no reader
  * waits for a writer without a limit.
  */
 #ifndef RONDO_NET_CONTROL_CONTROL_IMPL_H
@@ -124,6 +124,17 @@ struct rondo_split_place {
 } RONDO_ALIGNED(RONDO_CTRL_ALIGN);
 _Static_assert(sizeof(struct rondo_split_place) == 1024, "documented size");
 
+/* What a rank votes. Bank number % RONDO_VOTE_BANKS. */
+enum { RONDO_VOTE_BANKS = 2 };
+struct rondo_control_vote {
+    _Atomic uint64_t number; /* from 1; written last */
+    _Atomic uint32_t word[RONDO_VOTE_WORDS];
+};
+struct rondo_control_votes {
+    struct rondo_control_vote bank[RONDO_VOTE_BANKS];
+} RONDO_ALIGNED(RONDO_CTRL_ALIGN);
+_Static_assert(sizeof(struct rondo_control_votes) == 384, "documented size");
+
 struct rondo_control_block {
     struct rondo_control_life life;
     struct rondo_control_calls calls;
@@ -195,7 +206,8 @@ struct rondo_control {
     uint8_t *boards, *extra, *places;
     unsigned nboards; /* written by this rank */
     struct rondo_control_box *boxes;
-    struct rondo_split_place *splits; /* of each local rank, for each of the splits under way */
+    struct rondo_split_place *splits;  /* of each local rank, for each of the splits under way */
+    struct rondo_control_votes *votes; /* of each local rank */
     struct rondo_mailbox mailbox;
     struct rondo_control_inbox inbox;
     _Atomic int64_t looked_ns;          /* last look for deaths by a waiting thread */
