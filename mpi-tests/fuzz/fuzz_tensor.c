@@ -53,27 +53,28 @@ static size_t take_message(struct rondo_tensor_numbers *numbers, const uint8_t *
 }
 
 /* What is read of a frame lies in it, and makes a frame that is read in the same way. */
-static void take_frame(const uint8_t *data, size_t bytes)
+static void take_frame(const uint8_t *data, size_t bytes, int runs)
 {
     struct rondo_tensor_frame_in in, again;
     struct rondo_tensor_frame out;
     struct rondo_tensor_content content, same;
     const uint8_t *at, *same_at;
-    if (rondo_tensor_frame_open(&in, data, bytes, 1) != RONDO_SUCCESS) {
+    if (rondo_tensor_frame_open(&in, data, bytes, 1, runs) != RONDO_SUCCESS) {
         return;
     }
     size_t room = bytes + RONDO_TENSOR_FRAME_MOST_CONTENT;
     uint8_t *copy = malloc(room);
     require(copy != NULL && in.at + in.left <= data + bytes);
-    rondo_tensor_frame_begin(&out, copy, room, in.epoch);
+    rondo_tensor_frame_begin(&out, copy, room, in.epoch, runs);
     out.flags = in.flags;
     while (in.left > 0 && rondo_tensor_frame_next(&in, &content, &at) == RONDO_SUCCESS) {
         require(at >= data && at + content.bytes <= data + bytes);
         require(rondo_tensor_frame_add(&out, &content, at));
     }
     rondo_tensor_frame_end(&out, 1);
-    require(rondo_tensor_frame_open(&in, data, bytes, 1) == RONDO_SUCCESS);
-    require(rondo_tensor_frame_open(&again, copy, out.bytes, 1) == RONDO_SUCCESS && again.flags == in.flags);
+    require(rondo_tensor_frame_open(&in, data, bytes, 1, runs) == RONDO_SUCCESS);
+    require(rondo_tensor_frame_open(&again, copy, out.bytes, 1, runs) == RONDO_SUCCESS &&
+            again.flags == in.flags);
     while (again.left > 0) {
         require(rondo_tensor_frame_next(&in, &content, &at) == RONDO_SUCCESS);
         require(rondo_tensor_frame_next(&again, &same, &same_at) == RONDO_SUCCESS);
@@ -91,7 +92,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     uint8_t head[RONDO_TENSOR_BATCH_HEAD];
     struct rondo_tensor_numbers numbers = { NULL, 0 };
     size_t end, used;
-    take_frame(data, bytes);
+    take_frame(data, bytes, 0);
+    take_frame(data, bytes, 1);
     if (bytes >= sizeof(head) &&
         rondo_tensor_batch_decode(data, bytes, RONDO_TENSOR_WIRE_VERSION, 1, &end) == RONDO_SUCCESS) {
         rondo_tensor_batch_encode(head, RONDO_TENSOR_WIRE_VERSION, end, 1);

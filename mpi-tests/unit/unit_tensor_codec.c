@@ -66,6 +66,10 @@ static void random_message(struct rondo_tensor_message *m, char *name, char *tex
     if (fields & RONDO_TENSOR_F_CHECKSUM) m->checksum = rnd();
     if (fields & RONDO_TENSOR_F_RANK) m->rank = (int32_t)rnd();
     if (fields & RONDO_TENSOR_F_NUMBER) m->number = (uint32_t)(rnd() % RONDO_TENSOR_NUMBERS);
+    if (fields & RONDO_TENSOR_F_COUNT) {
+        m->index %= RONDO_TENSOR_IMM_FRAME - RONDO_TENSOR_NUMBERS;
+        m->count = 1 + (uint32_t)rnd() % (RONDO_TENSOR_NUMBERS - m->number);
+    }
     if (fields & RONDO_TENSOR_F_STATUS) {
         m->status = RONDO_SYSTEM_ERROR;
         m->text_bytes = rnd() % (RONDO_TENSOR_MAX_TEXT + 1);
@@ -89,7 +93,7 @@ static void assert_same(const struct rondo_tensor_message *a, const struct rondo
                 a->slice.count == b->slice.count);
     assert_true(rondo_tensor_meta_same(&a->meta, &b->meta));
     assert_true(a->checksum == b->checksum && a->status == b->status && a->rank == b->rank &&
-                a->number == b->number);
+                a->number == b->number && a->count == b->count);
     assert_int_equal(a->name_bytes, b->name_bytes);
     assert_int_equal(a->text_bytes, b->text_bytes);
     assert_true(a->name_bytes == 0 || memcmp(a->name, b->name, a->name_bytes) == 0);
@@ -175,6 +179,53 @@ static void a_repeated_request_has_24_bytes(void **state)
     bytes[21] = 1; /* number 65536 + 65535 */
     assert_int_equal(rondo_tensor_decode(bytes, sizeof(wanted), &m, &used), RONDO_REMOTE_ERROR);
     assert_non_null(strstr(rondo_error_text(), "(REPEAT_REQUEST) has the number 131071"));
+}
+
+static void a_run_of_requests_has_28_bytes(void **state)
+{
+    static const uint8_t wanted[] = { 14, 8, 0, 28, 0, 0, 0,   7,
+                                      0,  0, 0, 2,                    /* flags, bytes, index, epoch */
+                                      0,  0, 0, 0,  0, 0, 0,   9,     /* step */
+                                      0,  0, 0, 40, 0, 0, 255, 216 }; /* number, count */
+    static const struct {
+        uint32_t index, number, count;
+        int is_right;
+    } rows[] = { { 0, 0, 1, 1 },
+                 { 0, 0, RONDO_TENSOR_NUMBERS, 1 },
+                 { RONDO_TENSOR_IMM_FRAME - 3, 5, 3, 1 },
+                 { 0, 0, 0, 0 },
+                 { 0, 0, RONDO_TENSOR_NUMBERS + 1, 0 },
+                 { 0, 1, RONDO_TENSOR_NUMBERS, 0 },
+                 { 0, 1, UINT32_MAX, 0 },
+                 { RONDO_TENSOR_IMM_FRAME - 3, 5, 4, 0 },
+                 { RONDO_TENSOR_IMM_FRAME, 5, 1, 0 } };
+    struct rondo_tensor_message m = { .type = RONDO_TENSOR_REPEAT_RUN,
+                                      .flags = RONDO_TENSOR_FRAMED,
+                                      .index = 7,
+                                      .epoch = 2,
+                                      .step = 9,
+                                      .number = 40,
+                                      .count = 2 },
+                                got;
+    uint8_t bytes[RONDO_TENSOR_MAX_MESSAGE];
+    size_t used;
+    (void)state;
+    assert_int_equal(rondo_tensor_encode(&m, bytes, sizeof(bytes)), sizeof(wanted));
+    rondo_tensor_encode_count(bytes, sizeof(wanted), 65496);
+    assert_memory_equal(bytes, wanted, sizeof(wanted));
+    for (size_t i = 0; i < 2 * RONDO_COUNTOF(rows); i++) {
+        int delivered = i % 2, right = rows[i / 2].is_right;
+        m.type = delivered ? RONDO_TENSOR_DELIVERED_RUN : RONDO_TENSOR_REPEAT_RUN;
+        m.index = rows[i / 2].index;
+        m.number = rows[i / 2].number;
+        m.count = rows[i / 2].count;
+        right |= delivered && m.count == RONDO_TENSOR_NUMBERS; /* it has no number */
+        size_t n = rondo_tensor_encode(&m, bytes, sizeof(bytes));
+        assert_int_equal(rondo_tensor_decode(bytes, n, &got, &used),
+                         right ? RONDO_SUCCESS : RONDO_REMOTE_ERROR);
+        assert_true(!right || (got.index == m.index && got.count == m.count));
+        assert_true(right || strstr(rondo_error_text(), "has the count") != NULL);
+    }
 }
 
 static void a_number_stands_for_the_request_that_it_was_given_to_last(void **state)
@@ -357,6 +408,7 @@ int main(void)
     const struct CMUnitTest tests[] = { cmocka_unit_test(every_message_survives_and_every_cut_is_noticed),
                                         cmocka_unit_test(a_request_has_these_bytes),
                                         cmocka_unit_test(a_repeated_request_has_24_bytes),
+                                        cmocka_unit_test(a_run_of_requests_has_28_bytes),
                                         cmocka_unit_test(
                                             a_number_stands_for_the_request_that_it_was_given_to_last),
                                         cmocka_unit_test(random_bytes_are_refused_or_survive_again),

@@ -36,7 +36,7 @@ static void a_frame_has_these_bytes(void **state)
     struct rondo_tensor_frame frame;
     struct rondo_tensor_frame_in in;
     (void)state;
-    rondo_tensor_frame_begin(&frame, bytes, sizeof(bytes), 2);
+    rondo_tensor_frame_begin(&frame, bytes, sizeof(bytes), 2, 0);
     for (int i = 0; i < 3; i++) {
         assert_true(rondo_tensor_frame_add(&frame, &content[i], text[i]));
     }
@@ -49,7 +49,7 @@ static void a_frame_has_these_bytes(void **state)
     assert_int_equal(frame.bytes, sizeof(wanted));
     assert_memory_equal(bytes, wanted, sizeof(wanted));
 
-    assert_int_equal(rondo_tensor_frame_open(&in, bytes, sizeof(bytes), 5), RONDO_SUCCESS);
+    assert_int_equal(rondo_tensor_frame_open(&in, bytes, sizeof(bytes), 5, 0), RONDO_SUCCESS);
     assert_int_equal(in.flags, RONDO_TENSOR_CONTENT_ACK);
     for (int i = 0; i < 3; i++) {
         struct rondo_tensor_content got;
@@ -62,6 +62,45 @@ static void a_frame_has_these_bytes(void **state)
     assert_int_equal(in.left, 0);
 }
 
+/* Contents that are alike and follow one another share a head, if the other end knows that. */
+static void contents_that_are_alike_share_a_head(void **state)
+{
+    static const uint8_t wanted[] = {
+        0,   0,   0,   57,  0,   0,   0,   5,   0,   0, 0, 2, 0,  0, 0, 0, 0,
+        0,   0,   7,   0,   81,  0,   3,   0,   0,   0, 0, 0, 0,  0, 9,       /* and 2 more */
+        'a', 'b', 'c', 'd', 'e', 'f', 'g', 'h', 'i', 0, 0, 0, 10, 0, 0, 0, 0, /* no TELL, no bytes */
+        0,   0,   0,   11,  0,   0,   0,   0
+    }; /* shares no head with it */
+    uint8_t bytes[2][sizeof(wanted) + 64];
+    (void)state;
+    for (int runs = 0; runs < 2; runs++) {
+        struct rondo_tensor_frame frame;
+        struct rondo_tensor_frame_in in;
+        struct rondo_tensor_content got;
+        const uint8_t *data;
+        rondo_tensor_frame_begin(&frame, bytes[runs], sizeof(bytes[runs]), 2, runs);
+        for (uint32_t i = 0; i < 5; i++) {
+            const struct rondo_tensor_content content = { .index = 7 + i,
+                                                          .epoch = 2,
+                                                          .flags = i < 3 ? RONDO_TENSOR_CONTENT_TELL : 0,
+                                                          .bytes = i < 3 ? 3 : 0,
+                                                          .step = 9 };
+            assert_true(rondo_tensor_frame_add(&frame, &content, "abcdefghi" + 3 * i % 9));
+        }
+        rondo_tensor_frame_end(&frame, 5);
+        assert_int_equal(frame.bytes, sizeof(wanted) + (runs ? 0 : 16));
+        assert_int_equal(rondo_tensor_frame_open(&in, bytes[runs], frame.bytes, 5, runs), RONDO_SUCCESS);
+        for (uint32_t i = 0; i < 5; i++) {
+            assert_int_equal(rondo_tensor_frame_next(&in, &got, &data), RONDO_SUCCESS);
+            assert_true(got.index == 7 + i && got.bytes == (i < 3 ? 3 : 0) && got.step == 9 &&
+                        got.flags == (i < 3 ? RONDO_TENSOR_CONTENT_TELL : 0) && got.epoch == 2);
+            assert_memory_equal(data, "abcdefghi" + 3 * i % 9, got.bytes);
+        }
+        assert_int_equal(in.left, 0);
+    }
+    assert_memory_equal(bytes[1], wanted, sizeof(wanted));
+}
+
 /* One byte or number is wrong: each is refused, and says why. */
 static void a_frame_that_breaks_a_rule_is_refused(void **state)
 {
@@ -69,9 +108,15 @@ static void a_frame_that_breaks_a_rule_is_refused(void **state)
         size_t at;
         uint8_t value;
         const char *says;
-    } rows[] = { { 3, 15, "15 bytes" },  { 3, 200, "200 bytes" }, { 7, 2, "frame 2, expected 1" },
-                 { 15, 1, "flags 1" },   { 23, 60, "60 bytes" },  { 21, 32, "flags 32" },
-                 { 20, 1, "flags 256" }, { 3, 20, "0 bytes" },    { 21, 18, "of which" } };
+        int runs;
+    } rows[] = {
+        { 3, 15, "15 bytes", 0 },           { 3, 200, "200 bytes", 0 },
+        { 7, 2, "frame 2, expected 1", 0 }, { 15, 1, "flags 1", 0 },
+        { 23, 60, "60 bytes", 0 },          { 21, 32, "flags 32", 0 },
+        { 20, 1, "flags 256", 0 },          { 3, 20, "0 bytes", 0 },
+        { 21, 18, "of which", 0 },          { 21, 32, "of 10 bytes and flags 0, and 1 more, of which 10", 1 },
+        { 20, 255, "and 2040 more", 1 }
+    };
     (void)state;
     for (size_t i = 0; i < RONDO_COUNTOF(rows); i++) {
         struct rondo_tensor_content content = { .index = 1, .bytes = 10 };
@@ -79,11 +124,11 @@ static void a_frame_that_breaks_a_rule_is_refused(void **state)
         const uint8_t *data;
         struct rondo_tensor_frame frame;
         struct rondo_tensor_frame_in in;
-        rondo_tensor_frame_begin(&frame, bytes, 40, 0);
+        rondo_tensor_frame_begin(&frame, bytes, 40, 0, rows[i].runs);
         assert_true(rondo_tensor_frame_add(&frame, &content, "0123456789"));
         rondo_tensor_frame_end(&frame, 1);
         bytes[rows[i].at] = rows[i].value;
-        rondo_status status = rondo_tensor_frame_open(&in, bytes, 40, 1);
+        rondo_status status = rondo_tensor_frame_open(&in, bytes, 40, 1, rows[i].runs);
         status = status == RONDO_SUCCESS ? rondo_tensor_frame_next(&in, &content, &data) : status;
         assert_int_equal(status, RONDO_REMOTE_ERROR);
         if (strstr(rondo_error_text(), rows[i].says) == NULL) {
@@ -91,7 +136,7 @@ static void a_frame_that_breaks_a_rule_is_refused(void **state)
         }
     }
     struct rondo_tensor_frame_in in;
-    assert_int_equal(rondo_tensor_frame_open(&in, (const uint8_t *)"", 0, 1), RONDO_REMOTE_ERROR);
+    assert_int_equal(rondo_tensor_frame_open(&in, (const uint8_t *)"", 0, 1, 1), RONDO_REMOTE_ERROR);
 }
 
 #if RONDO_HAVE_VERBS
@@ -100,19 +145,26 @@ static void a_frame_that_breaks_a_rule_is_refused(void **state)
 enum { SMALL = 64, MANY = 100 };
 
 struct table {
+    int alike; /* all have SMALL bytes, and end with the third pull, which is when they were delivered */
     uint8_t data[MANY][SMALL], got[MANY][SMALL];
     char key[MANY][16];
     rondo_tensor tensor[MANY];
     rondo_tensor_item item[MANY];
 };
 
+static size_t bytes_of(const struct table *table, int i)
+{
+    return table->alike ? SMALL : (size_t)(i % SMALL); /* some have none */
+}
+
 static void publish_table(struct fake_rank *r, rondo_tensor_store *store, struct table *table)
 {
     for (int i = 0; i < MANY; i++) {
-        rondo_tensor t = tensor_of(table->data[i], (size_t)(i % SMALL)); /* some have no bytes */
+        rondo_tensor t = tensor_of(table->data[i], bytes_of(table, i));
         pattern(table->data[i], SMALL, (uint64_t)i);
         snprintf(table->key[i], sizeof(table->key[i]), "row/%d", i);
-        FAKE_OK(r, rondo_tensor_publish(store, table->key[i], 3, &t, RONDO_TENSOR_UNTIL_RETIRED, NULL));
+        FAKE_OK(r, rondo_tensor_publish(store, table->key[i], 3, &t,
+                                        table->alike ? 3 : RONDO_TENSOR_UNTIL_RETIRED, NULL));
     }
 }
 
@@ -128,18 +180,30 @@ static void pull_table(struct fake_rank *r, rondo_tensor_store *store, struct ta
     for (int i = 0; i < MANY; i++) {
         const rondo_tensor *t = &table->tensor[i];
         FAKE_CHECK(r,
-                   t->bytes == (size_t)(i % SMALL) && t->step == 3 &&
+                   t->bytes == bytes_of(table, i) && t->step == 3 &&
                        has_pattern(table->got[i], t->bytes, 0, (uint64_t)i),
                    "row %d", i);
     }
 }
 
-/* In the steady state a hundred small tensors are two writes: the requests, and the contents, which say that
- * the requests were read. */
+/* Nothing waits to be written, and what was written was read. */
+static int is_quiet(rondo_tensor_store *store)
+{
+    pthread_mutex_lock(&store->core->lock);
+    const struct rondo_tensor_conn *conn = store->core->conn_of[0];
+    int quiet = !conn->remote_busy && conn->queue_first == conn->queue_end;
+    pthread_mutex_unlock(&store->core->lock);
+    return quiet;
+}
+
+/* In the steady state a hundred small tensors are two writes: the requests, which are a run, and the contents,
+ * which say that the requests were read. A third one, also a run, says that they were delivered, if the
+ * publisher wants to know. */
 static void two_writes(struct fake_rank *r)
 {
     struct table *table = calloc(1, sizeof(*table));
     rondo_tensor_store *store;
+    table->alike = r->arg != NULL;
     FAKE_OK(r, rondo_tensor_store_create(r->comm, NULL, &store));
     if (r->rank == 0) {
         publish_table(r, store, table);
@@ -147,25 +211,30 @@ static void two_writes(struct fake_rank *r)
     FAKE_OK(r, rondo_barrier(r->comm, NULL));
     if (r->rank == 1) {
         struct fake_write writes[FAKE_WRITES];
-        int messages = 0, frames = 0, others = 0;
+        int messages = 0, frames = 0, others = 0, alike = table->alike;
+        size_t message_bytes = 0, frame_bytes = 0;
         pull_table(r, store, table);
         pull_table(r, store, table); /* with numbers, which the next requests are */
-        UNTIL(r, store, has_been_read(store));
+        UNTIL(r, store, is_quiet(store));
         (void)fake_verbs_take_writes(writes);
         pull_table(r, store, table);
-        UNTIL(r, store, has_been_read(store));
+        UNTIL(r, store, is_quiet(store));
         for (int i = fake_verbs_take_writes(writes) - 1; i >= 0; i--) {
             int tells = writes[i].opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
             int message = tells && writes[i].imm == RONDO_TENSOR_IMM_MESSAGE;
+            int frame = tells && writes[i].imm == RONDO_TENSOR_IMM_FRAME;
             messages += message;
-            FAKE_CHECK(r, !message || writes[i].bytes == RONDO_TENSOR_BATCH_HEAD + MANY * 24, "%zu bytes",
-                       writes[i].bytes);
-            frames += tells && writes[i].imm == RONDO_TENSOR_IMM_FRAME;
+            message_bytes += message ? writes[i].bytes - RONDO_TENSOR_BATCH_HEAD : 0;
+            frames += frame;
+            frame_bytes += frame ? writes[i].bytes : 0;
             others += tells && writes[i].imm < RONDO_TENSOR_IMM_FRAME;
             others += tells && writes[i].imm == RONDO_TENSOR_IMM_ACK;
         }
-        FAKE_CHECK(r, messages == 1 && frames == 1 && others == 0, "%d messages, %d frames, %d others",
-                   messages, frames, others);
+        FAKE_CHECK(r, messages == 1 + alike && frames == 1 && others == alike,
+                   "%d messages, %d frames, %d others", messages, frames, others);
+        FAKE_CHECK(r, message_bytes == (alike ? 28 + 16 : 28), "%zu bytes", message_bytes);
+        FAKE_CHECK(r, !alike || frame_bytes == RONDO_TENSOR_FRAME_START + 16 + MANY * SMALL, "%zu bytes",
+                   frame_bytes);
     }
     FAKE_OK(r, rondo_barrier(r->comm, NULL));
     rondo_tensor_stats s = stats_of(store);
@@ -177,9 +246,11 @@ static void two_writes(struct fake_rank *r)
 static void small_contents_share_a_write(void **state)
 {
     (void)state;
-    use_wire(VERBS);
-    fake_ranks(2, two_writes, NULL);
-    end_wire(VERBS);
+    for (int alike = 0; alike < 2; alike++) {
+        use_wire(VERBS);
+        fake_ranks(2, two_writes, alike ? &alike : NULL);
+        end_wire(VERBS);
+    }
 }
 
 /* Contents of all sizes, of memory that is registered and of memory that is not: some in frames, some not, in
@@ -286,7 +357,7 @@ struct old {
     uint32_t newest; /* 0: version 3, which does not know that there are others */
 };
 
-/* One end speaks a version before: 3 has no frames, 4 no numbers. */
+/* One end speaks a version before: 3 has no frames, 4 no numbers, 5 no runs and numbers over verbs only. */
 static void old_peer(struct fake_rank *r)
 {
     const struct old *old = r->arg;
@@ -311,8 +382,8 @@ static void old_peer(struct fake_rank *r)
     pthread_mutex_unlock(&store->core->lock);
     unsigned wanted = old->newest == 0 ? 3 : old->newest;
     FAKE_CHECK(r, version == wanted, "version %u", version);
-    FAKE_CHECK(r, (numbers > 0) == (r->rank == 0 && wanted >= RONDO_TENSOR_NUMBERS_VERSION && over_writes()),
-               "%zu", numbers);
+    unsigned least = over_writes() ? RONDO_TENSOR_NUMBERS_VERSION : RONDO_TENSOR_RUNS_VERSION;
+    FAKE_CHECK(r, (numbers > 0) == (r->rank == 0 && wanted >= least), "%zu", numbers);
     FAKE_CHECK(r, (stats_of(store).framed > 0) ==
                       (r->rank == 0 && wanted >= RONDO_TENSOR_FRAMES_VERSION && over_writes()));
     FAKE_OK(r, rondo_tensor_store_destroy(store));
@@ -321,7 +392,7 @@ static void old_peer(struct fake_rank *r)
 
 static void an_end_of_a_version_before_gets_what_it_knows(void **state)
 {
-    static const uint32_t versions[] = { 0, 4, 5 };
+    static const uint32_t versions[] = { 0, 4, 5, 6 };
     (void)state;
     for (int wire = 0; wire < WIRES; wire++) {
         for (int i = 0; i < 2 * (int)RONDO_COUNTOF(versions); i++) {
@@ -333,21 +404,26 @@ static void an_end_of_a_version_before_gets_what_it_knows(void **state)
     }
 }
 
-/* Rank 1 breaks a rule about numbers. */
+/* Rank 1 breaks a rule about numbers. lacks: the version of both ends has none, or no runs. */
 static void bad_numbers(struct fake_rank *r)
 {
-    int lacks = *(int *)r->arg;
+    int lacks = *(int *)r->arg % 2, run = *(int *)r->arg / 2;
     rondo_tensor_store *store;
     uint8_t data[8] = { 0 };
     rondo_tensor t = tensor_of(data, sizeof(data));
     FAKE_OK(r, rondo_tensor_store_create(r->comm, NULL, &store));
     pthread_mutex_lock(&store->core->lock);
-    store->core->newest = lacks ? RONDO_TENSOR_FRAMES_VERSION : RONDO_TENSOR_WIRE_VERSION;
+    store->core->newest = !lacks ? RONDO_TENSOR_WIRE_VERSION
+                          : run  ? RONDO_TENSOR_NUMBERS_VERSION
+                                 : RONDO_TENSOR_FRAMES_VERSION;
     pthread_mutex_unlock(&store->core->lock);
     FAKE_OK(r, rondo_barrier(r->comm, NULL));
     FAKE_OK(r, rondo_tensor_publish(store, "w", 0, &t, RONDO_TENSOR_UNTIL_RETIRED, NULL));
     if (r->rank == 1) {
-        struct rondo_tensor_message m = { .type = RONDO_TENSOR_REPEAT_REQUEST, .index = 99, .number = 1000 };
+        struct rondo_tensor_message m = { .type = run ? RONDO_TENSOR_REPEAT_RUN : RONDO_TENSOR_REPEAT_REQUEST,
+                                          .index = 99,
+                                          .number = 999 + !run,
+                                          .count = 2 };
         FAKE_OK(r, rondo_tensor_recv(store, "w", 0, 0, &t, NULL));
         pthread_mutex_lock(&store->core->lock);
         FAKE_OK(r, rondo_tensor_say(store->core->conn_of[0], &m));
@@ -360,8 +436,10 @@ static void bad_numbers(struct fake_rank *r)
         pthread_mutex_lock(&store->core->lock);
         const char *text = store->core->conn_of[1]->failure_text;
         FAKE_CHECK(r,
-                   fake_has(text, lacks ? "a REPEAT_REQUEST, which version 4 of the protocol lacks"
-                                        : "number 1000, which was not given"),
+                   fake_has(text, lacks && run ? "a REPEAT_RUN, which version 5 of the protocol lacks"
+                                  : lacks      ? "a REPEAT_REQUEST, which version 4 of the protocol lacks"
+                                  : run        ? "number 999, which was not given"
+                                               : "number 1000, which was not given"),
                    "%s", text);
         pthread_mutex_unlock(&store->core->lock);
     }
@@ -372,9 +450,9 @@ static void numbers_that_were_not_given_are_refused(void **state)
 {
     (void)state;
     for (int wire = 0; wire < WIRES; wire++) {
-        for (int lacks = 0; lacks < 2; lacks++) {
+        for (int how = 0; how < 4; how++) {
             use_wire(wire);
-            fake_ranks(2, bad_numbers, &lacks);
+            fake_ranks(2, bad_numbers, &how);
             end_wire(wire);
         }
     }
@@ -482,12 +560,12 @@ static const struct hostile hostile[] = {
     { "which was to come to a place", { .bytes = LARGE }, .in_frame = 1, .to_large = 1 },
     { "a frame that says it has", { .bytes = SMALL }, .in_frame = 1, .at = 1, .value = 0xff },
     { ", expected ", { .bytes = SMALL }, .in_frame = 1, .at = 6, .value = 2 },
-    { "of 65344 bytes and flags 16, of which 64",
+    { "of 65344 bytes and flags 16, and 0 more, of which 64",
       { .bytes = SMALL },
       .in_frame = 1,
       .at = 22,
       .value = 0xff },
-    { "and flags 32", { .bytes = SMALL }, .in_frame = 1, .at = 21, .value = 32 },
+    { "and 1 more, of which 72", { .bytes = SMALL }, .in_frame = 1, .at = 21, .value = 32 },
     { "got an acknowledgement", { .bytes = SMALL }, .in_frame = 1, .at = 15, .value = 8 },
     { "and not the right note", { .bytes = 8 }, .bytes = 8, .no_note = 1 },
     { "and not the right note", { .bytes = 4 }, .bytes = 8 },
@@ -518,7 +596,7 @@ static void write_hostile(struct fake_rank *r, struct rondo_tensor_conn *conn, c
     if (h->in_frame) {
         static const uint8_t zeros[LARGE];
         struct rondo_tensor_frame frame;
-        rondo_tensor_frame_begin(&frame, data.data, link->frame_bytes, content.epoch);
+        rondo_tensor_frame_begin(&frame, data.data, link->frame_bytes, content.epoch, 1);
         FAKE_CHECK(r, rondo_tensor_frame_add(&frame, &content, zeros));
         rondo_tensor_frame_end(&frame, ++link->frames_out);
         if (h->at > 0) frame.data[h->at] = h->value;
@@ -609,6 +687,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_frame_has_these_bytes),
+        cmocka_unit_test(contents_that_are_alike_share_a_head),
         cmocka_unit_test(a_frame_that_breaks_a_rule_is_refused),
 #if RONDO_HAVE_VERBS
         cmocka_unit_test(small_contents_share_a_write),

@@ -9,6 +9,8 @@
 
 #include "base/log.h"
 
+enum { SEND_EVERY = 64 /* answers to a run of requests, between two attempts to send contents */ };
+
 static struct rondo_tensor_response *response_find(const struct rondo_tensor_conn *conn, uint32_t index)
 {
     /* The hash of a response is its index. */
@@ -306,12 +308,17 @@ rondo_status rondo_tensor_on_request(struct rondo_tensor_conn *conn, const struc
     return RONDO_SUCCESS;
 }
 
+static rondo_status refuse_newer(const struct rondo_tensor_conn *conn, const struct rondo_tensor_message *m)
+{
+    return rondo_fail_quiet(RONDO_REMOTE_ERROR, "a %s, which version %u of the protocol lacks",
+                            rondo_tensor_type_name((int)m->type), conn->version);
+}
+
 rondo_status rondo_tensor_on_numbered(struct rondo_tensor_conn *conn, const struct rondo_tensor_message *m)
 {
     struct rondo_tensor_message request = *m;
     if (conn->version < RONDO_TENSOR_NUMBERS_VERSION) {
-        return rondo_fail_quiet(RONDO_REMOTE_ERROR, "a %s, which version %u of the protocol lacks",
-                                rondo_tensor_type_name((int)m->type), conn->version);
+        return refuse_newer(conn, m);
     }
     if (m->type == RONDO_TENSOR_NUMBERED_REQUEST) { /* of whatever epoch */
         RONDO_TRY(rondo_tensor_numbers_set(&conn->numbers, m));
@@ -321,6 +328,24 @@ rondo_status rondo_tensor_on_numbered(struct rondo_tensor_conn *conn, const stru
         RONDO_TRY(rondo_tensor_numbers_get(&conn->numbers, m, &request));
     }
     return rondo_tensor_on_request(conn, &request);
+}
+
+rondo_status rondo_tensor_on_run(struct rondo_tensor_conn *conn, const struct rondo_tensor_message *m)
+{
+    struct rondo_tensor_message one = *m, request;
+    if (conn->version < RONDO_TENSOR_RUNS_VERSION) {
+        return refuse_newer(conn, m);
+    }
+    for (uint32_t i = 0; i < m->count; i++) {
+        one.index = m->index + i;
+        one.number = m->number + i;
+        RONDO_TRY(rondo_tensor_numbers_get(&conn->numbers, &one, &request));
+        RONDO_TRY(rondo_tensor_on_request(conn, &request));
+        if (i % SEND_EVERY == SEND_EVERY - 1) {
+            RONDO_TRY(rondo_tensor_conn_send_early(conn));
+        }
+    }
+    return RONDO_SUCCESS;
 }
 
 rondo_status rondo_tensor_on_re_request(struct rondo_tensor_conn *conn, const struct rondo_tensor_message *m)
@@ -405,6 +430,20 @@ rondo_status rondo_tensor_on_delivered(struct rondo_tensor_conn *conn, const str
                                 m->index);
     }
     response_end(response, 1);
+    return RONDO_SUCCESS;
+}
+
+rondo_status rondo_tensor_on_delivered_run(struct rondo_tensor_conn *conn,
+                                           const struct rondo_tensor_message *m)
+{
+    struct rondo_tensor_message one = *m;
+    if (conn->version < RONDO_TENSOR_RUNS_VERSION) {
+        return refuse_newer(conn, m);
+    }
+    for (uint32_t i = 0; i < m->count; i++) {
+        one.index = m->index + i;
+        RONDO_TRY(rondo_tensor_on_delivered(conn, &one));
+    }
     return RONDO_SUCCESS;
 }
 

@@ -233,6 +233,9 @@ size_t rondo_tensor_encode(const struct rondo_tensor_message *m, uint8_t *out_by
     if (fields & RONDO_TENSOR_F_NUMBER) {
         put32(&out, m->number);
     }
+    if (fields & RONDO_TENSOR_F_COUNT) {
+        put32(&out, m->count);
+    }
     if (fields & RONDO_TENSOR_F_NAME) {
         put16(&out, (unsigned)m->name_bytes);
         put(&out, m->name, m->name_bytes);
@@ -243,6 +246,11 @@ size_t rondo_tensor_encode(const struct rondo_tensor_message *m, uint8_t *out_by
     }
     memcpy(length, &(uint16_t){ htobe16((uint16_t)bytes) }, 2);
     return bytes;
+}
+
+void rondo_tensor_encode_count(uint8_t *run, size_t bytes, uint32_t count)
+{
+    memcpy(run + bytes - sizeof(count), &(uint32_t){ htobe32(count) }, sizeof(count)); /* its last field */
 }
 
 static rondo_status bad(int type, const char *what, unsigned long long value)
@@ -283,6 +291,11 @@ static rondo_status check_fields(const struct rondo_tensor_message *m, unsigned 
     if ((fields & RONDO_TENSOR_F_NUMBER) && m->number >= RONDO_TENSOR_NUMBERS) {
         return bad((int)m->type, "the number", m->number);
     }
+    if ((fields & RONDO_TENSOR_F_COUNT) &&
+        (m->count == 0 || m->count > RONDO_TENSOR_NUMBERS - m->number ||
+         m->count > RONDO_TENSOR_IMM_FRAME - rondo_min_size(m->index, RONDO_TENSOR_IMM_FRAME))) {
+        return bad((int)m->type, "the count", m->count);
+    }
     if ((fields & RONDO_TENSOR_F_NAME) && (m->name_bytes == 0 || m->name_bytes > RONDO_TENSOR_MAX_KEY ||
                                            (m->name != NULL && memchr(m->name, 0, m->name_bytes) != NULL))) {
         return bad((int)m->type, "a key that contains 0 or whose bytes are", m->name_bytes);
@@ -322,6 +335,9 @@ static void take_fields(struct in *in, struct rondo_tensor_message *m, unsigned 
     }
     if (fields & RONDO_TENSOR_F_NUMBER) {
         m->number = take32(in);
+    }
+    if (fields & RONDO_TENSOR_F_COUNT) {
+        m->count = take32(in);
     }
     if (fields & RONDO_TENSOR_F_NAME) {
         m->name_bytes = take16(in);

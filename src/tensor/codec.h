@@ -11,11 +11,12 @@
 
 enum {
     RONDO_TENSOR_WIRE_MAGIC = 0x52544e53,
-    RONDO_TENSOR_WIRE_VERSION = 5,
+    RONDO_TENSOR_WIRE_VERSION = 6,
     RONDO_TENSOR_LEAST_VERSION = 3,    /* spoken with ends that know no later one */
     RONDO_TENSOR_FRAMES_VERSION = 4,   /* small contents may share a write (wire_write.c) */
     RONDO_TENSOR_NUMBERS_VERSION = 5,  /* requests may have numbers (numbers.h) */
-    RONDO_TENSOR_NUMBERS = 65536,      /* from 0 */
+    RONDO_TENSOR_RUNS_VERSION = 6,     /* one message may stand for many, one head of a frame as well */
+    RONDO_TENSOR_NUMBERS = 65536,      /* from 0; and no run stands for more messages */
     RONDO_TENSOR_PORTS = 2,            /* of a connection, at most: keys of a place */
     RONDO_TENSOR_ALWAYS_FRAMED = 1024, /* contents of at most so many bytes come in frames, whatever their
                                         * place */
@@ -41,7 +42,8 @@ enum rondo_tensor_field {
     RONDO_TENSOR_F_STATUS = 32, /* status and text */
     RONDO_TENSOR_F_RANK = 64,
     RONDO_TENSOR_F_NUMBER = 128,
-    RONDO_TENSOR_F_NAME = 256
+    RONDO_TENSOR_F_COUNT = 256,
+    RONDO_TENSOR_F_NAME = 512
 };
 
 /* X(ctx, NAME, type byte, fields) */
@@ -61,7 +63,9 @@ enum rondo_tensor_field {
     X(ctx, NUMBERED_REQUEST, 11, RONDO_TENSOR_F_STEP | RONDO_TENSOR_F_SLICE | RONDO_TENSOR_F_PLACE |   \
                                  RONDO_TENSOR_F_META | RONDO_TENSOR_F_NUMBER | RONDO_TENSOR_F_NAME)    \
     X(ctx, REPEAT_REQUEST, 12, RONDO_TENSOR_F_STEP | RONDO_TENSOR_F_NUMBER)                            \
-    X(ctx, REPEAT_TO_PLACE, 13, RONDO_TENSOR_F_STEP | RONDO_TENSOR_F_PLACE | RONDO_TENSOR_F_NUMBER)
+    X(ctx, REPEAT_TO_PLACE, 13, RONDO_TENSOR_F_STEP | RONDO_TENSOR_F_PLACE | RONDO_TENSOR_F_NUMBER)    \
+    X(ctx, REPEAT_RUN, 14, RONDO_TENSOR_F_STEP | RONDO_TENSOR_F_NUMBER | RONDO_TENSOR_F_COUNT)         \
+    X(ctx, DELIVERED_RUN, 15, RONDO_TENSOR_F_COUNT)
 /* clang-format on */
 #define RONDO_ENUM_ROW_(ctx, NAME, type, fields) RONDO_TENSOR_##NAME = type,
 enum rondo_tensor_type { RONDO_TENSOR_MESSAGE_TABLE(RONDO_ENUM_ROW_, ) RONDO_TENSOR_NUM_TYPES };
@@ -94,7 +98,7 @@ struct rondo_tensor_message {
     struct rondo_tensor_meta meta;
     rondo_status status;
     int32_t rank;
-    uint32_t number;
+    uint32_t number, count;  /* count: of a run, for as many indices (and numbers) from the first on */
     const char *name, *text; /* not terminated */
     size_t name_bytes, text_bytes;
 };
@@ -103,6 +107,8 @@ const char *rondo_tensor_type_name(int type); /* "TENSOR_REQUEST"; NULL: none */
 
 /** Write a message. @return its bytes; 0: it has no room in @a room bytes. Text is cut to fit. */
 size_t rondo_tensor_encode(const struct rondo_tensor_message *message, uint8_t *out, size_t room);
+/** Change the count of a run, a message of so many bytes. */
+void rondo_tensor_encode_count(uint8_t *run, size_t bytes, uint32_t count);
 /** Read the message that begins at @a in. *used: its bytes. @return RONDO_REMOTE_ERROR: it is not one; the
  * sentence says what is wrong with it, is not logged, and lacks the sender. */
 rondo_status rondo_tensor_decode(const uint8_t *in, size_t bytes, struct rondo_tensor_message *message,

@@ -17,6 +17,8 @@
 #include "base/param.h"
 #include "net/netdev.h"
 
+enum { ENOUGH_REQUESTS = 512 /* in a run: work for the other end while this one makes more */ };
+
 enum letter_kind { LETTER_HELLO, LETTER_RECORD, LETTER_READY, LETTER_END };
 
 /* version is the least one, because ends of that version take no other; newest is the one that this end
@@ -306,6 +308,7 @@ static rondo_status queue_room(struct rondo_tensor_conn *conn, size_t bytes)
     rondo_free(conn->queue);
     conn->queue = queue;
     conn->queue_size = size;
+    conn->tail.at -= conn->tail.count > 0 ? conn->queue_first : 0;
     conn->queue_first = 0;
     conn->queue_end = used;
     return RONDO_SUCCESS;
@@ -325,17 +328,69 @@ static void count_message(rondo_tensor_stats *stats, enum rondo_tensor_type type
     }
 }
 
+/* The run that messages of a type become. @return RONDO_TENSOR_NUM_TYPES: they become none. */
+static enum rondo_tensor_type run_of(const struct rondo_tensor_conn *conn, enum rondo_tensor_type type)
+{
+    if (conn->version < RONDO_TENSOR_RUNS_VERSION) {
+        return RONDO_TENSOR_NUM_TYPES;
+    }
+    return type == RONDO_TENSOR_REPEAT_REQUEST ? RONDO_TENSOR_REPEAT_RUN
+           : type == RONDO_TENSOR_DELIVERED    ? RONDO_TENSOR_DELIVERED_RUN
+                                               : RONDO_TENSOR_NUM_TYPES;
+}
+
+static int continues(const struct rondo_tensor_tail *tail, enum rondo_tensor_type run,
+                     const struct rondo_tensor_message *m)
+{
+    return tail->count > 0 && tail->count < RONDO_TENSOR_NUMBERS && tail->type == run &&
+           tail->index + tail->count == m->index && tail->epoch == m->epoch && tail->flags == m->flags &&
+           (run == RONDO_TENSOR_DELIVERED_RUN ||
+            (tail->step == m->step && tail->number + tail->count == m->number));
+}
+
+/* The last message of the queue becomes a run, or a longer one. Called with room for a message. */
+static void lengthen(struct rondo_tensor_conn *conn)
+{
+    struct rondo_tensor_tail *tail = &conn->tail;
+    uint8_t *at = conn->queue + tail->at;
+    if (++tail->count == 2) {
+        const struct rondo_tensor_message run = { .type = tail->type,
+                                                  .flags = tail->flags,
+                                                  .index = tail->index,
+                                                  .epoch = tail->epoch,
+                                                  .step = tail->step,
+                                                  .number = tail->number };
+        tail->bytes = rondo_tensor_encode(&run, at, RONDO_TENSOR_MAX_MESSAGE);
+        conn->queue_end = tail->at + tail->bytes;
+    }
+    rondo_tensor_encode_count(at, tail->bytes, tail->count);
+}
+
 static rondo_status queue_message(struct rondo_tensor_conn *conn, struct rondo_tensor_message *message)
 {
+    enum rondo_tensor_type run = run_of(conn, message->type);
     RONDO_TRY(queue_room(conn, RONDO_TENSOR_MAX_MESSAGE));
+    count_message(&conn->core->stats, message->type);
+    if (continues(&conn->tail, run, message)) {
+        lengthen(conn);
+        return RONDO_SUCCESS;
+    }
     size_t bytes = rondo_tensor_encode(message, conn->queue + conn->queue_end,
                                        conn->queue_size - conn->queue_end);
     if (bytes == 0) {
         return rondo_fail(RONDO_INTERNAL_ERROR, "a tensor message of type %d has no room",
                           (int)message->type);
     }
+    conn->tail = (struct rondo_tensor_tail){ .type = run,
+                                             .at = conn->queue_end,
+                                             .bytes = bytes,
+                                             .count = run != RONDO_TENSOR_NUM_TYPES,
+                                             .flags = message->flags,
+                                             .index = message->index,
+                                             .epoch = message->epoch,
+                                             .number = message->number,
+                                             .step = message->step };
     conn->queue_end += bytes;
-    count_message(&conn->core->stats, message->type);
     return RONDO_SUCCESS;
 }
 
@@ -356,9 +411,10 @@ rondo_status rondo_tensor_say_later(struct rondo_tensor_conn *conn, struct rondo
     return queue_message(conn, message);
 }
 
-int rondo_tensor_conn_is_full(const struct rondo_tensor_conn *conn)
+int rondo_tensor_conn_has_enough(const struct rondo_tensor_conn *conn)
 {
-    return conn->queue_end - conn->queue_first >= conn->core->message_bytes;
+    return conn->queue_end - conn->queue_first >= conn->core->message_bytes ||
+           conn->tail.count >= ENOUGH_REQUESTS;
 }
 
 /* Take whole messages off the queue, as many as fit. */
@@ -396,6 +452,7 @@ static rondo_status write_messages(struct rondo_tensor_conn *conn)
     conn->written++;
     conn->core->stats.message_writes++;
     conn->queue_first += bytes;
+    conn->tail.count = 0; /* it was taken, or is behind what was */
     if (conn->queue_first == conn->queue_end) {
         conn->queue_first = conn->queue_end = 0;
         conn->urgent = 0;
@@ -436,7 +493,8 @@ void rondo_tensor_ack_rode(struct rondo_tensor_conn *conn)
     conn->core->stats.acks++;
 }
 
-static rondo_status write_contents(struct rondo_tensor_conn *conn)
+/* As many as the wire takes now, which may gather small ones until its flush. */
+static rondo_status begin_contents(struct rondo_tensor_conn *conn)
 {
     rondo_status status = RONDO_SUCCESS;
     while (conn->send_first != NULL && status == RONDO_SUCCESS) {
@@ -456,11 +514,26 @@ static rondo_status write_contents(struct rondo_tensor_conn *conn)
             conn->send_first = response;
         }
     }
+    return status;
+}
+
+static rondo_status write_contents(struct rondo_tensor_conn *conn)
+{
+    rondo_status status = begin_contents(conn);
     if (conn->wire->flush != NULL && (status == RONDO_SUCCESS || status == RONDO_IN_PROGRESS)) {
         rondo_status flushed = conn->wire->flush(conn);
         status = flushed != RONDO_SUCCESS ? flushed : status;
     }
     return status;
+}
+
+rondo_status rondo_tensor_conn_send_early(struct rondo_tensor_conn *conn)
+{
+    rondo_status status = conn->wire->takes_acks ? RONDO_SUCCESS : write_acks(conn);
+    if (status == RONDO_SUCCESS || status == RONDO_IN_PROGRESS) {
+        status = begin_contents(conn);
+    }
+    return status == RONDO_IN_PROGRESS ? RONDO_SUCCESS : status;
 }
 
 static rondo_status write_all(struct rondo_tensor_conn *conn)
@@ -527,6 +600,8 @@ static rondo_status dispatch(struct rondo_tensor_conn *conn, const struct rondo_
     case RONDO_TENSOR_NUMBERED_REQUEST:
     case RONDO_TENSOR_REPEAT_REQUEST:
     case RONDO_TENSOR_REPEAT_TO_PLACE: return rondo_tensor_on_numbered(conn, m);
+    case RONDO_TENSOR_REPEAT_RUN: return rondo_tensor_on_run(conn, m);
+    case RONDO_TENSOR_DELIVERED_RUN: return rondo_tensor_on_delivered_run(conn, m);
     default: return RONDO_INTERNAL_ERROR;
     }
 }
@@ -548,13 +623,12 @@ rondo_status rondo_tensor_message_came(struct rondo_tensor_conn *conn, const uin
     char text[RONDO_ERROR_TEXT], who[96];
     int early = bytes > conn->core->message_bytes / 2; /* others wait: they can be written meanwhile */
     conn->came++;
+    conn->owes_acks++;
     if (early) {
-        conn->owes_acks++;
         rondo_status acked = write_acks(conn);
         RONDO_TRY(acked == RONDO_IN_PROGRESS ? RONDO_SUCCESS : acked);
     }
     rondo_status status = read_messages(conn, data, bytes);
-    conn->owes_acks += !early;
     if (status != RONDO_REMOTE_ERROR) {
         return status;
     }

@@ -181,6 +181,15 @@ enum rondo_tensor_conn_state {
     RONDO_TENSOR_CONN_BROKEN
 };
 
+/* The last message in the queue, if one that follows may become a run with it. */
+struct rondo_tensor_tail {
+    enum rondo_tensor_type type; /* of a run */
+    size_t at, bytes;            /* in the queue */
+    uint32_t count;              /* of messages; 0: there is no such message */
+    uint32_t flags, index, epoch, number;
+    uint64_t step;
+};
+
 struct rondo_tensor_conn {
     struct rondo_tensor_conn *next;
     struct rondo_tensor_core *core;
@@ -201,7 +210,8 @@ struct rondo_tensor_conn {
     uint32_t written, came;      /* message buffers */
     int local_busy, remote_busy; /* the buffer here; the one at the other end */
     int owes_acks;
-    int64_t busy_ns;  /* since when the other end's buffer is busy */
+    int64_t busy_ns; /* since when the other end's buffer is busy */
+    struct rondo_tensor_tail tail;
     int urgent;       /* a message in the queue may not wait for others */
     int64_t later_ns; /* else: until when they may wait */
     int ncancels;     /* pulls that wait for CANCELLED, and since when one of them has not ended */
@@ -302,9 +312,13 @@ void rondo_tensor_pubs_release(struct rondo_tensor_core *core);
 rondo_status rondo_tensor_on_request(struct rondo_tensor_conn *conn, const struct rondo_tensor_message *m);
 /** A request with a number, or the number of one (RONDO_TENSOR_NUMBERS_VERSION). */
 rondo_status rondo_tensor_on_numbered(struct rondo_tensor_conn *conn, const struct rondo_tensor_message *m);
+/** As many requests with numbers as it counts (RONDO_TENSOR_RUNS_VERSION). */
+rondo_status rondo_tensor_on_run(struct rondo_tensor_conn *conn, const struct rondo_tensor_message *m);
 rondo_status rondo_tensor_on_re_request(struct rondo_tensor_conn *conn, const struct rondo_tensor_message *m);
 rondo_status rondo_tensor_on_cancel(struct rondo_tensor_conn *conn, const struct rondo_tensor_message *m);
 rondo_status rondo_tensor_on_delivered(struct rondo_tensor_conn *conn, const struct rondo_tensor_message *m);
+rondo_status rondo_tensor_on_delivered_run(struct rondo_tensor_conn *conn,
+                                           const struct rondo_tensor_message *m);
 rondo_status rondo_tensor_on_locate(struct rondo_tensor_conn *conn, const struct rondo_tensor_message *m);
 rondo_status rondo_tensor_on_announce(struct rondo_tensor_conn *conn, const struct rondo_tensor_message *m);
 /** The connection has ended: its responses end. */
@@ -346,8 +360,10 @@ void rondo_tensor_conn_doom(struct rondo_tensor_conn *conn, rondo_status status)
 /** Look for hellos of other ranks. */
 rondo_status rondo_tensor_conns_listen(struct rondo_tensor_core *core, int *moved);
 rondo_status rondo_tensor_conn_progress(struct rondo_tensor_conn *conn, int *moved);
-/** Do more messages wait than go in one write? */
-int rondo_tensor_conn_is_full(const struct rondo_tensor_conn *conn);
+/** Is it worth a write to tell the other end of the messages that wait, although more will come? */
+int rondo_tensor_conn_has_enough(const struct rondo_tensor_conn *conn);
+/** Write contents while messages that ask for more are read: the first ones shall not wait for the last. */
+rondo_status rondo_tensor_conn_send_early(struct rondo_tensor_conn *conn);
 /** Write what can be written now. */
 void rondo_tensor_conn_flush(struct rondo_tensor_conn *conn);
 void rondo_tensor_flush_all(struct rondo_tensor_core *core);

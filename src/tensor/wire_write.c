@@ -479,7 +479,7 @@ static rondo_status gather(struct rondo_tensor_conn *conn, struct rondo_tensor_r
             return RONDO_IN_PROGRESS;
         }
         rondo_tensor_frame_begin(&link->frame, slot_at(conn, link->frame_slot), link->frame_bytes,
-                                 content.epoch);
+                                 content.epoch, conn->version >= RONDO_TENSOR_RUNS_VERSION);
         (void)rondo_tensor_frame_add(&link->frame, &content, response->data); /* an empty frame has room */
     }
     if (rondo_tensor_ack_rides(conn)) {

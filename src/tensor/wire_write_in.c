@@ -187,7 +187,8 @@ static rondo_status frame_read(struct rondo_tensor_conn *conn, const uint8_t *da
 {
     struct rondo_tensor_write_link *link = conn->link;
     struct rondo_tensor_frame_in frame;
-    RONDO_TRY(rondo_tensor_frame_open(&frame, data, link->frame_bytes, ++link->frames_in));
+    RONDO_TRY(rondo_tensor_frame_open(&frame, data, link->frame_bytes, ++link->frames_in,
+                                      conn->version >= RONDO_TENSOR_RUNS_VERSION));
     if (frame.flags & RONDO_TENSOR_CONTENT_ACK) {
         RONDO_TRY(rondo_tensor_ack_came(conn));
     }
