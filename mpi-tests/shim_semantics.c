@@ -497,6 +497,21 @@ static void nothing_moves_with_a_count_of_zero(void)
     check(got == 5, "allgatherv");
 }
 
+/* As an empty array of Python has it. Rank 0 alone would leave these calls to MPI. */
+static void one_address_has_nothing_to_send_and_receive(void)
+{
+    int counts[64] = { 0 }, displs[64] = { 0 }, nothing = 5;
+    MPI_Comm comm;
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    for (int round = 0; round < 8; round++) {
+        MPI_Gatherv(&nothing, 0, MPI_INT, &nothing, counts, displs, MPI_INT, 0, comm);
+        MPI_Scatterv(&nothing, counts, displs, MPI_INT, &nothing, 0, MPI_INT, 0, comm);
+    }
+    check(nothing == 5, "a value beside nothing");
+    warm(comm);
+    MPI_Comm_free(&comm);
+}
+
 /* The others have no arrays, and one of them has nothing: neither type nor buffer. */
 static void only_the_root_knows_the_counts(void)
 {
@@ -808,6 +823,7 @@ int main(int argc, char **argv)
         CASE(other_communicators_stay_with_mpi, NULL),
         CASE(wrong_arguments_get_mpis_errors, NULL),
         CASE(nothing_moves_with_a_count_of_zero, NULL),
+        CASE(one_address_has_nothing_to_send_and_receive, NULL),
         CASE(only_the_root_knows_the_counts, NULL),
         ONLY(the_programs_attributes_are_left_alone, NULL),
         ONLY(persistent_calls_start_in_any_order, NULL),

@@ -348,7 +348,7 @@ static int64_t block_side(struct shim_side *s, int n, const void *buf, struct sh
 int shim_plan_allgatherv(struct shim_call *call, const void *send, int64_t sendcount, MPI_Datatype sendtype,
                          void *recv, struct shim_ints counts, struct shim_ints displs, MPI_Datatype recvtype)
 {
-    int aliases = is_alias(send, recv);
+    int aliases = sendcount != 0 && is_alias(send, recv); /* an address of nothing means nothing */
     int64_t total = block_side(&call->in, call->c->n, recv, counts, displs, recvtype);
     call->has_out = call->has_in = 1;
     if (total < 0 || aliases) {
@@ -383,7 +383,8 @@ static int root_side(const struct shim_call *call, struct shim_side *s, const vo
                      struct shim_ints counts, struct shim_ints displs, MPI_Datatype type)
 {
     return call->c->rank == call->root
-               ? !is_alias(own, blocks) && block_side(s, call->c->n, blocks, counts, displs, type) >= 0
+               ? block_side(s, call->c->n, blocks, counts, displs, type) >= 0 &&
+                     (shim_int(counts, call->root) == 0 || !is_alias(own, blocks))
                : own != MPI_IN_PLACE;
 }
 
@@ -405,6 +406,7 @@ int shim_plan_alltoallv(struct shim_call *call, const void *send, struct shim_in
                         struct shim_ints recvcounts, struct shim_ints rdispls, MPI_Datatype recvtype)
 {
     int aliases = is_alias(send, recv);
+    int64_t in, out;
     if (send == MPI_IN_PLACE) {
         send = recv;
         sendcounts = recvcounts;
@@ -412,8 +414,9 @@ int shim_plan_alltoallv(struct shim_call *call, const void *send, struct shim_in
         sendtype = recvtype;
     }
     call->has_out = call->has_in = 1;
-    if (aliases || block_side(&call->in, call->c->n, recv, recvcounts, rdispls, recvtype) < 0 ||
-        block_side(&call->out, call->c->n, send, sendcounts, sdispls, sendtype) < 0) {
+    in = block_side(&call->in, call->c->n, recv, recvcounts, rdispls, recvtype);
+    out = block_side(&call->out, call->c->n, send, sendcounts, sdispls, sendtype);
+    if (in < 0 || out < 0 || (aliases && in != 0 && out != 0)) {
         return shim_leave(call, SHIM_BY_ARGUMENTS);
     }
     return by_communicator(call, NULL);
