@@ -382,10 +382,9 @@ static int leaf_side(struct shim_side *s, int *has, const void *buf, int64_t cou
 static int root_side(const struct shim_call *call, struct shim_side *s, const void *own, const void *blocks,
                      struct shim_ints counts, struct shim_ints displs, MPI_Datatype type)
 {
-    return call->c->rank == call->root
-               ? block_side(s, call->c->n, blocks, counts, displs, type) >= 0 &&
-                     (shim_int(counts, call->root) == 0 || !is_alias(own, blocks))
-               : own != MPI_IN_PLACE;
+    return call->c->rank == call->root ? block_side(s, call->c->n, blocks, counts, displs, type) >= 0 &&
+                                             (shim_int(counts, call->root) == 0 || !is_alias(own, blocks))
+                                       : own != MPI_IN_PLACE;
 }
 
 static int by_communicator(struct shim_call *call, const struct shim_side *leaf)
