@@ -11,7 +11,7 @@
 #include "coll/algo.h"
 #include "kern/proto.h"
 
-enum { MOST_RANKS = 4, SLOT_BYTES = 256, MOST_COUNT = 1500, NCALLS = 40, STACK_BYTES = 1 << 20 };
+enum { MOST_RANKS = 8, SLOT_BYTES = 256, MOST_COUNT = 1500, NCALLS = 40, STACK_BYTES = 1 << 20 };
 
 /* An edge of the ring: one connection, both ends. */
 struct edge {
@@ -217,7 +217,10 @@ static inline void submit(struct rank *r, const struct call *c, int number)
     w->in = (const uint8_t *)(in_place ? r->out : r->in);
     w->out = (uint8_t *)r->out;
     w->block = w->len = c->count;
-    w->chunk = rondo_algo_medium(c->algo) == RONDO_MEDIUM_MAILBOX
+    w->chunk = c->algo == RONDO_ALGO_MAIL_TWOSHOT
+                   ? (r->world->piece > 0 ? r->world->piece
+                                          : rondo_round_up(c->count / (size_t)r->world->n + 1, 16))
+               : rondo_algo_medium(c->algo) == RONDO_MEDIUM_MAILBOX
                    ? (c->coll == RONDO_COLL_ALL_REDUCE && r->world->piece > 0 ? r->world->piece : c->count)
                : c->coll == RONDO_COLL_BROADCAST ? capacity(c->proto)
                                                  : capacity(c->proto) * 3;

@@ -74,7 +74,8 @@ static int enter(struct sim *s, int r, struct flow *flow, int f)
         flow->step = k->schedule->flow[f].step(&k->work.seat, flow->k);
         flow->span = rondo_work_span(&k->work, k->schedule->map, flow->loop, flow->step.block);
         flow->entered = flow->step.act != 0 &&
-                        (flow->span.n > 0 || (flow->step.act & (RONDO_OPEN | RONDO_CLOSE)) != 0);
+                        (flow->span.n > 0 ||
+                         (flow->step.act & (RONDO_OPEN | RONDO_CLOSE | RONDO_PUBLISH | RONDO_COLLECT)) != 0);
         flow->k += !flow->entered;
         flow->done = 0;
     }
@@ -105,8 +106,7 @@ struct elem sim_get_in(struct sim *s, int r, size_t at)
     return k->in[at];
 }
 
-/* The rank's own operand: its input, or what an earlier step made of it. */
-static struct elem get_own(struct sim *s, int r, const struct flow *flow, size_t at)
+struct elem sim_get_own(struct sim *s, int r, const struct flow *flow, size_t at)
 {
     const struct rank *k = &s->rank[r];
     if ((flow->step.act & RONDO_OWN_OUT) == 0) {
@@ -142,11 +142,11 @@ static void move_elems(struct sim *s, int r, const struct flow *flow, size_t n)
                 e = reduce(e, slot_of(s, k->recv[p->from[j]], k->recv[p->from[j]]->head)[i]);
             }
             if ((p->act & RONDO_REDUCE) != 0) {
-                struct elem own = get_own(s, r, flow, at);
+                struct elem own = sim_get_own(s, r, flow, at);
                 e = (p->act & RONDO_OWN_FIRST) != 0 ? reduce(own, e) : reduce(e, own);
             }
         } else {
-            e = get_own(s, r, flow, at);
+            e = sim_get_own(s, r, flow, at);
         }
         if ((p->act & RONDO_FINISH) != 0) {
             e = finish(e);
@@ -210,7 +210,10 @@ static int advance(struct sim *s, int r, int f)
     }
     if ((flow->step.act & (RONDO_PUBLISH | RONDO_COLLECT)) != 0) {
         moved = (flow->step.act & RONDO_PUBLISH) != 0 ? sim_publish(s, r, flow) : sim_collect(s, r, flow);
-        flow->done = moved ? flow->span.n : 0;
+        if (!moved) {
+            return 0;
+        }
+        flow->done = flow->span.n;
     } else if ((flow->step.act & (RONDO_OPEN | RONDO_CLOSE)) != 0) {
         moved = sim_meet(s, r, flow);
     } else if ((flow->step.act & RONDO_GROUPS) != 0) {

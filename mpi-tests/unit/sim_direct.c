@@ -32,18 +32,27 @@ static int has_credit(const struct sim *s, uint32_t op)
     return 1;
 }
 
-/* The part of the input that is published: blocks for all, or the flow's. */
-static struct rondo_span published(const struct sim *s, const struct flow *flow)
+/* What rank q publishes in the step: input for all, or the flow's block. */
+static struct rondo_span published(const struct sim *s, const struct flow *flow, int q)
 {
     const struct rondo_work *w = &s->rank[0].work;
-    return w->coll != RONDO_COLL_REDUCE_SCATTER ? flow->span
-                                                : (struct rondo_span){ .n = w->block * (size_t)s->n };
+    size_t loop = w->chunk * (size_t)s->n;
+    if (w->coll == RONDO_COLL_REDUCE_SCATTER) {
+        return (struct rondo_span){ .n = w->block * (size_t)s->n };
+    }
+    if (s->rank[0].schedule->map != RONDO_MAP_SPLIT) {
+        return flow->span;
+    }
+    return flow->step.act & RONDO_OWN_OUT
+               ? rondo_work_span(w, RONDO_MAP_SPLIT, flow->loop, q)
+               : (struct rondo_span){ .in = w->off + flow->loop * loop,
+                                      .n = rondo_min_size(loop, w->len - flow->loop * loop) };
 }
 
 int sim_publish(struct sim *s, int r, const struct flow *flow)
 {
     struct rank *k = &s->rank[r];
-    struct rondo_span span = published(s, flow);
+    struct rondo_span span = published(s, flow, r);
     struct place *place = place_of(s, r, k->op + 1);
     if (!has_credit(s, k->op + 1)) {
         return 0;
@@ -60,7 +69,8 @@ int sim_publish(struct sim *s, int r, const struct flow *flow)
     place->op = k->op;
     place->reads = 0;
     for (size_t i = 0; readers(s, r) > 0 && i < place->n; i++) {
-        place->data[i] = sim_get_in(s, r, span.in + i);
+        place->data[i] = flow->step.act & RONDO_OWN_OUT ? sim_get_own(s, r, flow, i)
+                                                        : sim_get_in(s, r, span.in + i);
     }
     for (int q = 0; q < s->n; q++) {
         sim_wake(s, q);
@@ -73,7 +83,7 @@ static void take_all(struct sim *s, int r, const struct flow *flow)
     const struct rank *k = &s->rank[r];
     for (int q = 0; q < s->n; q++) {
         struct rondo_span span = rondo_work_span(&k->work, k->schedule->map, flow->loop, q);
-        for (size_t i = 0; i < span.n; i++) {
+        for (size_t i = 0; i < span.n && (q != r || !(flow->step.act & RONDO_OWN_OUT)); i++) {
             sim_put_out(s, r, span.out + i, place_of(s, q, k->op)->data[i], 0);
         }
     }
@@ -83,9 +93,10 @@ int sim_collect(struct sim *s, int r, const struct flow *flow)
 {
     uint32_t op = s->rank[r].op;
     int from = is_broadcast(s) ? root_of(s) : 0, to = is_broadcast(s) ? from + 1 : s->n;
-    size_t n = published(s, flow).n, at = n == flow->span.n ? 0 : flow->span.in;
+    size_t at = flow->span.in - published(s, flow, r).in;
     for (int q = from; q < to; q++) {
         const struct place *place = place_of(s, q, op);
+        size_t n = published(s, flow, q).n;
         if (place->op < op) {
             return 0;
         }

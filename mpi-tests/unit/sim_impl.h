@@ -137,6 +137,8 @@ void sim_wake(struct sim *s, int r);
 /** again: an earlier step has written it. */
 void sim_put_out(struct sim *s, int r, size_t at, struct elem e, int again);
 struct elem sim_get_in(struct sim *s, int r, size_t at);
+/* The rank's own operand of the flow's block: its input, or what an earlier step made of it. */
+struct elem sim_get_own(struct sim *s, int r, const struct flow *flow, size_t at);
 
 /* Steps over the mailbox. @return 1: moved, 0: blocked. */
 int sim_publish(struct sim *s, int r, const struct flow *flow);

@@ -123,13 +123,16 @@ static void more_work_never_costs_less(void **state)
         enum rondo_coll coll = (enum rondo_coll)s->coll;
         int p2p = rondo_algo_seating(s->algo) == RONDO_SEATING_PEER,
             rooted = rondo_algo_medium(s->algo) == RONDO_MEDIUM_MAILBOX && rondo_coll_has_root(coll);
+        int first = s->algo == RONDO_ALGO_MAIL_TWOSHOT ? 3 : 2, last_n = rooted       ? RONDO_ROOTED_RANKS
+                                                                         : first == 3 ? RONDO_MAILBOX_FEW
+                                                                                      : 64;
         size_t most = rooted ? rondo_rooted_capacity(MAILBOX) : MAILBOX;
         if (rondo_algo_seating(s->algo) == RONDO_SEATING_DIMS ||
             rondo_algo_seating(s->algo) == RONDO_SEATING_GROUPS) {
             continue; /* on several nodes only, and 7 ranks have more steps than 8:
                          doubling_is_for_few_bytes_on_several_nodes; in groups only: unit_levels */
         }
-        for (int n = 2; n <= (rooted ? RONDO_ROOTED_RANKS : 64); n++) {
+        for (int n = first; n <= last_n; n++) {
             double last = 0;
             struct rondo_layout fewer = some_layout(n - 1, 1), l = some_layout(n, 1),
                                 nodes = some_layout(n, 2), crowded = l;
@@ -189,7 +192,8 @@ static struct rondo_choice choose(const struct rondo_layout *l, enum rondo_coll 
     return choice;
 }
 
-/* With direct access a large sum is two-shot; without, a ring, or with two ranks one-shot in pieces. */
+/* With direct access a large sum is two-shot; without, two ranks publish in pieces, up to 8 ranks go two-shot
+ * over the mailbox, and more form a ring. */
 static void small_sum_on_a_node_is_oneshot_and_large_one_twoshot_or_a_ring(void **state)
 {
     struct rondo_allowed all, only;
@@ -198,6 +202,8 @@ static void small_sum_on_a_node_is_oneshot_and_large_one_twoshot_or_a_ring(void 
     assert_int_equal(rondo_allowed_parse(&only, "twoshot", ""), RONDO_SUCCESS);
     for (int n = 2; n <= 16; n++) {
         struct rondo_layout l = some_layout(n, 1);
+        enum rondo_algo mail = n == 2 ? RONDO_ALGO_ONESHOT : RONDO_ALGO_MAIL_TWOSHOT;
+        int few = n <= RONDO_MAILBOX_FEW;
         struct rondo_choice small = choose(&l, RONDO_COLL_ALL_REDUCE, 8),
                             large = choose(&l, RONDO_COLL_ALL_REDUCE, BIG), other;
         assert_int_equal(small.algo, RONDO_ALGO_ONESHOT);
@@ -205,15 +211,15 @@ static void small_sum_on_a_node_is_oneshot_and_large_one_twoshot_or_a_ring(void 
         assert_int_equal(
             rondo_cost_choose_without_direct(&l, &only, RONDO_COLL_ALL_REDUCE, BIG, BIG_MAILBOX, 1, &other),
             RONDO_SUCCESS);
-        assert_int_equal(other.algo, n == 2 ? RONDO_ALGO_ONESHOT : RONDO_ALGO_ORDERED);
+        assert_int_equal(other.algo, few ? mail : RONDO_ALGO_ORDERED);
         assert_int_equal(
             rondo_cost_choose_without_direct(&l, &only, RONDO_COLL_ALL_REDUCE, BIG, BIG_MAILBOX, 0, &other),
             RONDO_SUCCESS);
-        assert_int_equal(other.algo, n == 2 ? RONDO_ALGO_ONESHOT : RONDO_ALGO_RING);
+        assert_int_equal(other.algo, few ? mail : RONDO_ALGO_RING);
         assert_int_equal(
             rondo_cost_choose_without_direct(&l, &all, RONDO_COLL_ALL_REDUCE, BIG, BIG_MAILBOX, 0, &large),
             RONDO_SUCCESS);
-        assert_int_equal(large.algo, n == 2 ? RONDO_ALGO_ONESHOT : RONDO_ALGO_RING);
+        assert_int_equal(large.algo, few ? mail : RONDO_ALGO_RING);
         assert_int_equal(large.proto, RONDO_PROTO_SIMPLE);
         assert_int_equal(large.nchannels, 1); /* channels share a thread */
         assert_int_equal(
@@ -379,7 +385,7 @@ static void table_holds_what_can_run_and_choice_is_its_least(void **state)
     struct rondo_choice table[RONDO_NUM_ALGOS][RONDO_NUM_PROTOS], choice;
     struct rondo_allowed allowed;
     (void)state;
-    assert_int_equal(rondo_allowed_parse(&allowed, "^oneshot,twoshot", "^ll"), RONDO_SUCCESS);
+    assert_int_equal(rondo_allowed_parse(&allowed, "^oneshot,twoshot,mail_twoshot", "^ll"), RONDO_SUCCESS);
     for (int c = 0; c < RONDO_NUM_COLLS; c++) {
         for (size_t bytes = 0; bytes < BIG; bytes = bytes * 4 + 8) {
             double least = -1;

@@ -160,24 +160,91 @@ static void mailbox_operations_may_wrap(void **state)
     }
 }
 
+/* Each rank has a thread. */
+static void run_threads(struct world *w)
+{
+    pthread_t id[MOST_RANKS];
+    for (int i = 0; i < w->n; i++) {
+        assert_int_equal(pthread_create(&id[i], NULL, thread_main, &w->rank[i]), 0);
+    }
+    for (int i = 0; i < w->n; i++) {
+        pthread_join(id[i], NULL);
+    }
+    assert_all_right(w);
+}
+
+/* Sums of few ranks by two-shot, in pieces and at once, among one-shot calls. */
+static void two_shot_calls(struct world *w, uint64_t seed)
+{
+    uint64_t draw = seed * 0x9e3779b97f4a7c15ull | 1;
+    w->ncalls = NCALLS;
+    w->piece = seed % 3 * 16;
+    w->in_place = random_next(&draw);
+    for (int k = 0; k < NCALLS; k++) {
+        enum rondo_algo algo = random_next(&draw) % 4 == 0 ? RONDO_ALGO_ONESHOT : RONDO_ALGO_MAIL_TWOSHOT;
+        w->call[k] = (struct call){ algo, RONDO_PROTO_SIMPLE, RONDO_COLL_ALL_REDUCE,
+                                    1 + random_next(&draw) % (random_next(&draw) % 2 == 0 ? 40 : 1300) };
+    }
+}
+
+static void two_shot_over_the_mailbox_is_right_in_any_order(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 120; seed++) {
+        struct world *w = world_new(3 + (int)(seed / 3 % 6), 0,
+                                    seed % 2 == 0 ? 0 : UINT32_MAX - (uint32_t)(seed % 9));
+        two_shot_calls(w, seed);
+        run_interleaved(w, seed);
+        world_free(w);
+    }
+}
+
+static void two_shot_over_the_mailbox_is_right_by_threads(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 12; seed++) {
+        struct world *w = world_new(3 + (int)(seed / 3 % 3), 0, UINT32_MAX - 20);
+        two_shot_calls(w, seed);
+        run_threads(w);
+        world_free(w);
+    }
+}
+
+/* A rank stops after its first message, and is given up. */
+static void a_rank_may_leave_two_shot_in_the_middle(void **state)
+{
+    struct call c = { RONDO_ALGO_MAIL_TWOSHOT, RONDO_PROTO_SIMPLE, RONDO_COLL_ALL_REDUCE, 200 };
+    struct world *w = world_new(3, 0, 0);
+    (void)state;
+    w->piece = 16;
+    for (int i = 2; i >= 0; i--) {
+        submit(&w->rank[i], &c, 0);
+        progress_until_stuck(w->rank[i].exec);
+    }
+    for (int i = 1; i >= 0; i--) {
+        progress_until_stuck(w->rank[i].exec);
+        assert_waits_for(w->rank[i].exec, -1 - 2, "the message of local rank 2");
+    }
+    assert_int_equal(w->rank[0].mailbox.op, 2);
+    assert_int_equal(w->rank[2].mailbox.op, 1);
+    for (int i = 0; i < 3; i++) {
+        rondo_exec_cpu.drop(w->rank[i].exec);
+        assert_int_equal(w->rank[i].open, 0);
+    }
+    world_free(w);
+}
+
 static void ranks_may_be_threads(void **state)
 {
     (void)state;
     for (size_t s = 0; s < 2 * RONDO_COUNTOF(first_steps); s++) {
         struct world *w = world_new(3 - (int)(s % 2), first_steps[s / 2], UINT32_MAX - 2);
-        pthread_t id[MOST_RANKS];
         random_calls(w, -1, s + 100);
         w->fast_path = s / 2 % 2 == 0 ? UINT64_MAX : 0;
         for (int k = 0; k < NCALLS; k += 5) {
             w->call[k] = (struct call){ RONDO_ALGO_ONESHOT, RONDO_PROTO_SIMPLE, RONDO_COLL_ALL_REDUCE, 20 };
         }
-        for (int i = 0; i < w->n; i++) {
-            assert_int_equal(pthread_create(&id[i], NULL, thread_main, &w->rank[i]), 0);
-        }
-        for (int i = 0; i < w->n; i++) {
-            pthread_join(id[i], NULL);
-        }
-        assert_all_right(w);
+        run_threads(w);
         world_free(w);
     }
 }
@@ -511,6 +578,9 @@ int main(void)
         cmocka_unit_test(two_ranks_swap_their_places),
         cmocka_unit_test(every_arrived_piece_counts_as_movement),
         cmocka_unit_test(mailbox_operations_may_wrap),
+        cmocka_unit_test(two_shot_over_the_mailbox_is_right_in_any_order),
+        cmocka_unit_test(two_shot_over_the_mailbox_is_right_by_threads),
+        cmocka_unit_test(a_rank_may_leave_two_shot_in_the_middle),
         cmocka_unit_test(ranks_may_be_threads),
         cmocka_unit_test(describe_names_the_awaited_rank),
         cmocka_unit_test(describe_names_the_missing_message_of_a_mailbox),

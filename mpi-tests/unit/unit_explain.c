@@ -234,7 +234,7 @@ static void choices_that_cannot_run_say_why(void **state)
     scene_close(&g);
     scene_search(&g, "cpu_dual", "n4", 3);
     assert_int_equal(explain(&g, "barrier", "1"), RONDO_SUCCESS);
-    assert_int_equal(lines_with("ranks of one node only"), 1);
+    assert_int_equal(lines_with("ranks of one node only"), 2);
     scene_close(&g);
 }
 

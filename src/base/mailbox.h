@@ -28,6 +28,9 @@
 
 enum { RONDO_MAILBOX_BANKS = 2, RONDO_MAILBOX_INLINE = RONDO_CACHE_LINE - 8 };
 
+/* On nodes of up to so many ranks places are larger, and a sum may be two-shot (coll/oneshot.h). */
+enum { RONDO_MAILBOX_FEW = 8 };
+
 /* Rooted calls (broadcast, reduce) of few ranks have places of their own, of the same form and of a size
  * within these limits, after the counts. A rank that only sends does not wait for its receivers, but is at
  * most RONDO_ROOTED_BANKS calls ahead: everyone publishes in every such call, if need be without payload, and

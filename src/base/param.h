@@ -21,6 +21,7 @@
 #define RONDO_BASE_PARAM_H
 
 #include <stdio.h>
+#include "base/mailbox.h"
 #include "base/status.h"
 #include "base/types.h"
 #include "base/param.def"
@@ -85,7 +86,8 @@ const struct rondo_params *rondo_params(void);
 /** Payload bytes of a place in a node's mailbox: MAILBOX_SIZE, or PAIR_SIZE on a node of two ranks. */
 static inline size_t rondo_param_mailbox_size(int nlocal)
 {
-    return (size_t)(nlocal == 2 ? rondo_params()->pair_size : rondo_params()->mailbox_size);
+    int64_t said = nlocal == 2 ? rondo_params()->pair_size : rondo_params()->mailbox_size;
+    return said != RONDO_PARAM_AUTO ? (size_t)said : (size_t)(nlocal <= RONDO_MAILBOX_FEW ? 128 : 16) << 10;
 }
 /** Bytes of a staging place of direct access on GPUs; 0: there is none. */
 static inline size_t rondo_param_direct_gpu(void)

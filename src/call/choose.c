@@ -83,6 +83,12 @@ static size_t whole_chunk(const struct rondo_work *w, enum rondo_map map)
 static size_t published_chunk(const struct rondo_ctx *ctx, const struct rondo_work *w, enum rondo_map map)
 {
     size_t line = RONDO_CACHE_LINE / w->elem_bytes, nloops;
+    if (map == RONDO_MAP_SPLIT) {
+        size_t share = whole_chunk(w, map),
+               most = ctx->wiring.mailbox->capacity / (size_t)w->seat.nranks / w->elem_bytes / line * line;
+        nloops = (share + most - 1) / most;
+        return rondo_round_up((share + nloops - 1) / nloops, line);
+    }
     if (!rondo_is_pair(&ctx->wiring.layout) || w->counts != NULL ||
         rondo_coll_has_root((enum rondo_coll)w->coll) || ctx->wiring.mailbox == NULL) {
         return whole_chunk(w, map);

@@ -79,6 +79,23 @@ RONDO_FN struct rondo_step rondo_oneshot_reduce_step(const struct rondo_seat *se
     return rondo_oneshot_step(seat, k);
 }
 
+/* Two-shot over the mailbox, all_reduce: every rank publishes what the others want of its input, reduces its
+ * own share, publishes that, and collects the other shares. With several loops, the executor publishes the
+ * result of one together with the input of the next. For few ranks (base/mailbox.h). */
+RONDO_FN uint32_t rondo_mail_twoshot_nsteps(const struct rondo_seat *seat)
+{
+    (void)seat;
+    return 4;
+}
+
+RONDO_FN struct rondo_step rondo_mail_twoshot_step(const struct rondo_seat *seat, uint32_t k)
+{
+    struct rondo_step s = rondo_oneshot_step(seat, k);
+    if (k >= 2) s.act = RONDO_OWN_OUT | (k == 2 ? RONDO_PUBLISH : RONDO_COLLECT | RONDO_COPY);
+    s.block = k == 0 ? 0 : seat->index;
+    return s;
+}
+
 /* On GPUs an all_reduce is LL (kern/cuda/block_direct.h): each rank writes into slots of its peers' memory.
  * Their size follows from that of a staging buffer: all writers' together hold twice as many bytes. */
 RONDO_FN size_t rondo_oneshot_slot_bytes(size_t stage_bytes, size_t nranks)

@@ -537,6 +537,22 @@ static int has_left(const struct rondo_run *run, const struct rondo_flow *flow)
     return leaves->loop > flow->loop || leaves->done > flow->done;
 }
 
+static int mailbox_step(struct rondo_exec *exec, struct rondo_run *run, struct rondo_flow *flow,
+                        rondo_status *status, int *moved)
+{
+    const struct rondo_work *w = &run->work;
+    int two_shot = run->schedule->map == RONDO_MAP_SPLIT, passed;
+    flow->done = flow->n;
+    if (flow->step.act & RONDO_PUBLISH) {
+        return two_shot ? rondo_mail_twoshot_publish(run, flow) : rondo_oneshot_publish(w, flow);
+    }
+    passed = (two_shot
+                  ? rondo_mail_twoshot_collect(exec, run, flow, rondo_shot_reduce(w, &flow->step), status)
+                  : rondo_oneshot_collect(exec, w, flow, rondo_shot_reduce(w, &flow->step), status));
+    *moved |= passed == 1;
+    return passed;
+}
+
 /* @return 1: the flow has ended, 0: blocked, -1: *status is an error. */
 static int advance_flow(struct rondo_exec *exec, struct rondo_run *run, int f, rondo_status *status,
                         int *moved)
@@ -547,14 +563,8 @@ static int advance_flow(struct rondo_exec *exec, struct rondo_run *run, int f, r
         if (!flow->entered) {
             enter_step(run, f, flow);
         }
-        if (flow->step.act & RONDO_PUBLISH) {
-            passed = rondo_oneshot_publish(&run->work, flow);
-            flow->done = flow->n;
-        } else if (flow->step.act & RONDO_COLLECT) {
-            passed = rondo_oneshot_collect(exec, &run->work, flow, rondo_shot_reduce(&run->work, &flow->step),
-                                           status);
-            flow->done = flow->n;
-            *moved |= passed == 1;
+        if (flow->step.act & (RONDO_PUBLISH | RONDO_COLLECT)) {
+            passed = mailbox_step(exec, run, flow, status, moved);
         } else if (flow->step.act & RONDO_DIRECT_ACTS) {
             passed = rondo_direct_step(exec, run, flow, status, moved);
             if (run->verdict == RONDO_NOT_DIRECT) {

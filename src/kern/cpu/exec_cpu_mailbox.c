@@ -320,15 +320,16 @@ static void copy_payloads(const struct rondo_exec *exec, const struct rondo_work
     }
 }
 
+/* again: the result is read at once, so it stays in the caches. */
 static void reduce_payloads(struct rondo_exec *exec, const struct rondo_work *w,
-                            const struct rondo_flow *flow, rondo_reduce_fn *reduce)
+                            const struct rondo_flow *flow, rondo_reduce_fn *reduce, int again)
 {
     uint8_t *to = w->out + flow->out * w->elem_bytes;
     if (w->premul) {
         rondo_premul(to, exec->sources[w->mailbox->index], flow->n, (rondo_dtype)w->dtype, w->scalar);
         exec->sources[w->mailbox->index] = to;
     }
-    if (rondo_reduce_apart(exec, w, w->mailbox->nranks, &to, 1, flow->n)) {
+    if (!again && rondo_reduce_apart(exec, w, w->mailbox->nranks, &to, 1, flow->n)) {
         return;
     }
     reduce(to, exec->sources, w->mailbox->nranks, flow->n);
@@ -353,7 +354,99 @@ int rondo_oneshot_collect(struct rondo_exec *exec, const struct rondo_work *w, s
     if (reduce == NULL) {
         copy_payloads(exec, w, flow);
     } else {
-        reduce_payloads(exec, w, flow, reduce);
+        reduce_payloads(exec, w, flow, reduce, 0);
+    }
+    return 1;
+}
+
+/* ---- two-shot ---- */
+
+/*
+ * A message has room for n shares: first the result of the loop before, then what the others want of this
+ * loop's input. So there is one message a loop, and one at the end.
+ */
+static size_t share_at(const struct rondo_work *w, int from, int to)
+{
+    return w->chunk * w->elem_bytes + block_at(w, from, to);
+}
+
+static void put_shares(const struct rondo_work *w, const struct rondo_flow *flow, uint8_t *payload)
+{
+    int own = w->mailbox->index;
+    for (int r = 0; r < w->mailbox->nranks; r++) {
+        struct rondo_span span = rondo_work_span(w, RONDO_MAP_SPLIT, flow->loop, r);
+        if (r != own) {
+            put_part(w, payload + share_at(w, own, r), span.in, span.n);
+        }
+    }
+}
+
+static void put_result(const struct rondo_work *w, size_t loop, uint8_t *payload)
+{
+    struct rondo_span span = rondo_work_span(w, RONDO_MAP_SPLIT, loop, w->mailbox->index);
+    memcpy(payload, w->out + span.out * w->elem_bytes, span.n * w->elem_bytes);
+}
+
+/* Each rank begins with a different one. */
+static void take_results(const struct rondo_exec *exec, const struct rondo_work *w, size_t loop)
+{
+    int own = w->mailbox->index, n = w->mailbox->nranks;
+    for (int i = 1; i < n; i++) {
+        int r = (own + i) % n;
+        struct rondo_span span = rondo_work_span(w, RONDO_MAP_SPLIT, loop, r);
+        if (span.n > 0) {
+            rondo_copy(w->out + span.out * w->elem_bytes, exec->sources[r], span.n * w->elem_bytes,
+                       rondo_past_caches(w));
+        }
+    }
+}
+
+/* A loop's results travel with the next loop's shares. */
+static int travels_later(const struct rondo_run *run, const struct rondo_flow *flow)
+{
+    return (flow->step.act & RONDO_OWN_OUT) && flow->loop + 1 < run->nloops;
+}
+
+int rondo_mail_twoshot_publish(const struct rondo_run *run, const struct rondo_flow *flow)
+{
+    const struct rondo_work *w = &run->work;
+    int results = (flow->step.act & RONDO_OWN_OUT) != 0;
+    uint8_t *payload;
+    if (travels_later(run, flow)) {
+        return 1;
+    }
+    payload = rondo_mailbox_begin(w->mailbox) + RONDO_CACHE_LINE;
+    if (results || flow->loop > 0) {
+        put_result(w, flow->loop - (size_t)!results, payload);
+    }
+    if (!results) {
+        put_shares(w, flow, payload);
+    }
+    rondo_mailbox_publish(w->mailbox, w->call_word);
+    return 1;
+}
+
+int rondo_mail_twoshot_collect(struct rondo_exec *exec, const struct rondo_run *run, struct rondo_flow *flow,
+                               rondo_reduce_fn *reduce, rondo_status *status)
+{
+    const struct rondo_work *w = &run->work;
+    int own = w->mailbox->index, all, results = (flow->step.act & RONDO_OWN_OUT) != 0;
+    if (travels_later(run, flow)) {
+        return 1;
+    }
+    all = rondo_mailbox_collect(exec, w, flow, RONDO_CACHE_LINE, status);
+    if (all != 1) {
+        return all;
+    }
+    if (results || flow->loop > 0) {
+        take_results(exec, w, flow->loop - (size_t)!results);
+    }
+    for (int r = 0; !results && r < w->mailbox->nranks; r++) {
+        exec->sources[r] = r == own ? (const void *)(w->in + flow->in * w->elem_bytes)
+                                    : (const uint8_t *)exec->sources[r] + share_at(w, r, own);
+    }
+    if (!results && flow->n > 0) {
+        reduce_payloads(exec, w, flow, reduce, 1);
     }
     return 1;
 }

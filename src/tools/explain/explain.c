@@ -137,7 +137,9 @@ static const char *limit_of(const struct rondo_explain_question *q, const struct
                             size_t bytes)
 {
     if (rondo_algo_medium(c->algo) == RONDO_MEDIUM_MAILBOX && c->us < 0 && !rondo_is_gpu_model(q->layout)) {
-        return q->layout->nnodes > 1          ? "not available: ranks of one node only"
+        return q->layout->nnodes > 1 ? "not available: ranks of one node only"
+               : c->algo == RONDO_ALGO_MAIL_TWOSHOT
+                   ? "not available: only for 3 to 8 ranks, and RONDO_MAILBOX_SIZE of 64 bytes a rank"
                : rondo_coll_has_root(q->coll) ? "not available: more bytes or ranks than the mailbox holds"
                : q->layout->nranks == 2       ? "not available: more bytes than RONDO_PAIR_SIZE"
                                               : "not available: more bytes than RONDO_MAILBOX_SIZE";
