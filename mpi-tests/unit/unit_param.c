@@ -66,7 +66,7 @@ static void *params_from_thread(void *arg)
 {
     (void)arg;
     rondo_param_init();
-    return (void *)(uintptr_t)rondo_params()->mailbox_size;
+    return (void *)(uintptr_t)rondo_params()->pair_size;
 }
 
 /* This test must run first: only it sees the first read. */
@@ -80,7 +80,7 @@ static void threads_may_race_for_the_first_read(void **state)
     for (size_t i = 0; i < RONDO_COUNTOF(threads); i++) {
         void *seen;
         pthread_join(threads[i], &seen);
-        assert_int_equal((uintptr_t)seen, 16 << 10);
+        assert_int_equal((uintptr_t)seen, 128 << 10);
     }
 }
 
@@ -475,11 +475,11 @@ static void agree_hash_depends_on_values_and_not_on_spelling(void **state)
     (void)state;
     assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
     base = rondo_param_agree_hash();
-    setenv("RONDO_MAILBOX_SIZE", "16384", 1);
+    setenv("RONDO_PAIR_SIZE", "131072", 1);
     setenv("RONDO_SPIN", "9", 1); /* each rank its own */
     assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
     assert_true(rondo_param_agree_hash() == base);
-    setenv("RONDO_MAILBOX_SIZE", "16385", 1);
+    setenv("RONDO_PAIR_SIZE", "131073", 1);
     assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
     other = rondo_param_agree_hash();
     assert_true(other != base);
