@@ -280,6 +280,9 @@ static int is_used_here(const struct schedule *s)
     for (size_t i = 0; i < TEST_ARRAY_LEN(inside); i++) {
         one_node |= strcmp(s->algo, inside[i]) == 0;
     }
+    if (strcmp(s->algo, "MAIL_TWOSHOT") == 0) {
+        return !apart && test.nranks >= 3;
+    }
     return strcmp(s->algo, "DOUBLING") == 0 ? apart : !one_node;
 }
 
