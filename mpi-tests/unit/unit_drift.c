@@ -78,6 +78,9 @@ static void the_next_way_counts_as_measured(void **state)
     assert_true(factor_of(&kind, RONDO_ALGO_TWOSHOT) > 1.29 && factor_of(&kind, RONDO_ALGO_TWOSHOT) < 1.31);
     fill(all, RONDO_ALGO_TWOSHOT, 1.5); /* and not again for so little */
     assert_int_equal(rondo_drift_judge(&kind, all), 0);
+    fill(all, RONDO_ALGO_RING, 1); /* as predicted, but no longer by the factor of what was not measured */
+    assert_int_equal(rondo_drift_judge(&kind, all), 1);
+    assert_true(factor_of(&kind, RONDO_ALGO_RING) == 1);
 }
 
 /* What was measured on a busy host says nothing of an idle one: the model chooses again. */

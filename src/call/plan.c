@@ -402,12 +402,15 @@ static rondo_status find_or_keep(struct rondo_ctx *ctx, const struct rondo_task 
 static rondo_status find_and_count(struct rondo_ctx *ctx, const struct rondo_task *t, int waits,
                                    struct rondo_cached **found)
 {
+    rondo_status status;
     RONDO_TRY(find_or_keep(ctx, t, found));
     if (RONDO_LIKELY(*found == NULL || (*found)->kind == NULL || rondo_drift_passes((*found)->kind))) {
         return RONDO_SUCCESS;
     }
     RONDO_TRY(rondo_drift_reached(ctx, (*found)->kind, waits));
-    return find_or_keep(ctx, t, found);
+    status = find_or_keep(ctx, t, found);
+    /* It is counted: if this rank made it again, it would count one more than the others. */
+    return status == RONDO_SUCCESS ? status : rondo_ctx_fail(ctx, status, ctx->job.rank);
 }
 
 rondo_status rondo_plan_cached(struct rondo_ctx *ctx, const struct rondo_task *t,

@@ -10,9 +10,9 @@
 enum { RATIO_BITS = 24, UNIT = 1024 };
 static const uint32_t ratio_mask = (1u << RATIO_BITS) - 1;
 
-/* By which factor a way drifts; what is worth choosing anew. Once a way has drifted, those that were not
- * measured count as slower by the third one: a gain of less than a fifth is not worth a trial. */
-static const double drifts = 1.5, differs = 1.1, untried = 1.25;
+/* By which factor a way drifts. Once one has, those that were not measured count as slower by the second one: a
+ * gain of less than a fifth is not worth a trial. */
+static const double drifts = 1.5, untried = 1.25;
 
 /* Is any way of the kind corrected? */
 static int is_corrected(const struct rondo_drift_kind *kind)
@@ -89,15 +89,14 @@ static double median(const uint32_t all[RONDO_DRIFT_SAMPLES], int way)
     return n < RONDO_DRIFT_LEAST ? 0 : (double)ratio[n / 2] / UNIT;
 }
 
-static int is_off(double a, double b, double by) { return a > by * b || b > by * a; }
-
 static int forget(struct rondo_drift_kind *kind)
 {
     memset(kind->factor, 0, sizeof(kind->factor));
     return 1;
 }
 
-/* @return 1: the factors have changed. */
+/* Ranks may have cached different calls of the kind, chosen by the factors that hold now: whatever changes one
+ * has all chosen anew. @return 1: a factor has changed. */
 static int adopt(struct rondo_drift_kind *kind, const double now[RONDO_NUM_WAYS])
 {
     int drifted = is_corrected(kind), slower = 0, anew = 0;
@@ -112,8 +111,8 @@ static int adopt(struct rondo_drift_kind *kind, const double now[RONDO_NUM_WAYS]
         double was = (double)kind->factor[w];
         int takes = was > 0 ? now[w] > drifts * was : drifted || slower;
         if (now[w] > 0 && takes) {
-            anew |= is_off(now[w], was > 0 ? was : 1, differs);
             kind->factor[w] = (float)now[w];
+            anew = 1;
         }
     }
     return anew;
