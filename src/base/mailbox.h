@@ -28,7 +28,8 @@
 
 enum { RONDO_MAILBOX_BANKS = 2, RONDO_MAILBOX_INLINE = RONDO_CACHE_LINE - 8 };
 
-/* On nodes of up to so many ranks places are larger, and a sum may be two-shot (coll/oneshot.h). */
+/* On nodes of up to so many ranks places are larger, and an all_reduce may be mail_twoshot
+ * (coll/oneshot.h). */
 enum { RONDO_MAILBOX_FEW = 8 };
 
 /* Rooted calls (broadcast, reduce) of few ranks have places of their own, of the same form and of a size

@@ -2,20 +2,20 @@
  * Correcting the cost model while a communicator runs (tuner/drift.h), with RONDO_RECALIBRATE=1: one node,
  * host memory, all_reduce, all_gather and reduce_scatter of 8 KiB and more.
  *
- * Each rank times some calls of a kind: first one of 8; the longer nothing drifts, the fewer, down to one of
- * 64. After RONDO_DRIFT_SAMPLES of them the ranks vote: each shows its samples to the others
+ * Each rank times some calls of a kind: first one of 8; the longer nothing drifts, the fewer, down to one
+ * of 64. After RONDO_DRIFT_SAMPLES of them the ranks vote: each shows its samples to the others
  * (rondo_control_vote). At the next call that would be timed, of any kind, each rank merges all votes and
- * judges: the same votes, so all choose anew from the same call on. Then every second call is timed until the
- * next judgement, because the new way may be slower: if it is, the one before is chosen again, by what both
- * took. A kind is corrected RONDO_DRIFT_CORRECTIONS times at most.
+ * judges: the same votes, so all choose anew from the same call on. After that every second call is timed
+ * until the next judgement, because the new way may be slower: if it is, the one before is chosen again, by
+ * what both took. A kind is corrected RONDO_DRIFT_CORRECTIONS times at most.
  *
- * Why all agree. Which calls are timed, vote and judge follows from the number of calls of each kind, and
- * ranks make collectives in the same order, whether they wait for them or not. These collectives end on no
- * rank before all have begun them, and a rank votes before its voting call begins: so a rank that has waited
- * for that call finds all votes. A rank that does not wait for the voting call (a stream, a group) cannot
- * know that others have voted: it votes against corrections, which ends them on all ranks. Votes have two
- * banks: a rank writes a bank again in the second vote after, when all ranks have begun the first vote
- * after, and so have judged this one.
+ * Why all agree. All ranks count the same calls in the same order, whether they wait for them or not. A
+ * rank votes before it begins the voting call. That call ends on no rank before all have begun it, so a
+ * rank that has waited for it finds all votes. A rank that does not wait for it (a stream, a group) votes
+ * against corrections, and the next judgement ends them on all ranks. Votes have two banks: a rank
+ * overwrites vote n with vote n + 2, after voting call n + 1 has begun on all ranks, before which all have
+ * judged n. Whatever changes a factor frees the cached calls of its kind, because ranks may have cached
+ * different ones.
  *
  * Broadcast and reduce are left out: a rank may end them before others have begun.
  */

@@ -1,6 +1,7 @@
 /*
- * One-shot: ranks of one node swap their data through the node's mailbox. Every rank publishes once, and each
- * rank that wants a result collects from the others. Pure functions, shared with CUDA.
+ * Ranks of one node swap their data through the node's mailbox. One-shot: every rank publishes once, and each
+ * rank that wants a result collects from the others. Two-shot: each rank also publishes the share that it has
+ * reduced. Pure functions, shared with CUDA.
  */
 #ifndef RONDO_COLL_ONESHOT_H
 #define RONDO_COLL_ONESHOT_H

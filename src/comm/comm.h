@@ -139,7 +139,7 @@ struct rondo_life {
     int aborted;              /* atomic */
     rondo_status failure;     /* why state is FAILED: written once, before state */
     struct rondo_init *init;  /* creation under way; NULL afterwards */
-    struct rondo_ctx *parent; /* of a split or shrink, which this holds while it is being created; atomic */
+    struct rondo_ctx *parent; /* of a split or shrink; held until the creation ends; atomic */
     int holds;                /* 1, and 1 for each child that is being created; atomic */
     char failure_text[RONDO_ERROR_TEXT];
     char error[RONDO_ERROR_TEXT]; /* of the calling thread's last call that failed */

@@ -17,11 +17,11 @@
 enum { RONDO_WAY_KERNEL_IN_PLACE = RONDO_NUM_ALGOS, RONDO_WAY_KERNEL_APART, RONDO_NUM_WAYS };
 
 enum {
-    RONDO_DRIFT_LEAST_BITS = 13, /* calls from 8 KiB on; for smaller ones there is one way */
+    RONDO_DRIFT_LEAST_BITS = 13, /* calls from 8 KiB on; smaller ones are not timed */
     RONDO_DRIFT_SIZES = 18,      /* powers of two; the last one is of all larger calls, too */
     RONDO_DRIFT_SAMPLES = 32,    /* which are judged together */
     RONDO_DRIFT_LEAST = 8,       /* of them, those of a way that is judged */
-    RONDO_DRIFT_CORRECTIONS = 8  /* of a kind; then it stays as it is */
+    RONDO_DRIFT_CORRECTIONS = 8  /* of a kind; after the last one the model alone chooses */
 };
 
 /* A kind of call. All ranks have the same values, except for samples. */
@@ -31,7 +31,7 @@ struct rondo_drift_kind {
     uint8_t nsamples;                     /* taken, or passed over */
     uint32_t left;                        /* calls before the next one that is sampled */
     uint32_t stride;                      /* calls from one sample to the next, less 1 */
-    float factor[RONDO_NUM_WAYS];         /* measured time by the model's; 0: as the model says */
+    float factor[RONDO_NUM_WAYS];         /* measured time by the model's; 0: not measured */
     uint32_t sample[RONDO_DRIFT_SAMPLES]; /* rondo_drift_sample; 0: none. Of this rank */
 };
 
@@ -51,7 +51,8 @@ static inline int rondo_drift_size(size_t bytes)
     return bits < RONDO_DRIFT_SIZES ? bits : RONDO_DRIFT_SIZES - 1;
 }
 
-/** @return by how much the model's time of a way is multiplied; 1: it is not corrected. */
+/** @return by how much the model's time of a way is multiplied; 1: no way of the kind is corrected. Once one
+ * is, a way that was not measured counts as 1.25 times the model's. */
 double rondo_drift_factor(const struct rondo_layout *layout, enum rondo_coll coll, size_t bytes, int way);
 /** Predict what a way takes, without corrections. ran: what carried the call; us is ignored. */
 double rondo_drift_us(const struct rondo_layout *layout, enum rondo_coll coll, size_t bytes, size_t mailbox,

@@ -320,8 +320,10 @@ static void head_put(const struct explain_job *job)
         fprintf(job->out, job->measured[far][0] != '\0' ? "%s\n" : "%s", job->measured[far]);
     }
     if ((job->measured[0][0] != '\0' || job->measured[1][0] != '\0') && rondo_params()->recalibrate) {
-        fprintf(job->out, "a running communicator corrects the times from 8 KiB on by what calls take "
-                          "(RONDO_RECALIBRATE); RONDO_DEBUG=INFO with RONDO_DEBUG_SUBSYS=TUNING says how\n");
+        fprintf(job->out,
+                "a running communicator of one node corrects the times of all_reduce, all_gather and "
+                "reduce_scatter from 8 KiB on by what calls take (RONDO_RECALIBRATE); RONDO_DEBUG=INFO with "
+                "RONDO_DEBUG_SUBSYS=TUNING says how\n");
     }
     fprintf(job->out, job->note[0] != '\0' ? "%s\n\n" : "%s\n", job->note);
 }
