@@ -66,6 +66,9 @@ static void turn_begin(const struct run *run)
 
 static void turn_end(const struct run *run, int last)
 {
+    if (turns.threads == 0) {
+        return;
+    }
     pthread_mutex_lock(&turns.lock);
     turns.made[run->thread] = last ? LONG_MAX : turns.made[run->thread] + 1;
     pthread_cond_broadcast(&turns.changed);
