@@ -277,26 +277,31 @@ static struct rondo_layout ranks_of(int n, const struct rondo_calibration *c)
     return l;
 }
 
-static struct rondo_selection selected(const struct rondo_layout *l, enum rondo_coll coll, size_t bytes)
+/* algo: the only one that is allowed; NULL: all are. */
+static struct rondo_selection selected(const struct rondo_layout *l, enum rondo_coll coll, size_t bytes,
+                                       const char *algo)
 {
-    struct rondo_allowed all;
+    struct rondo_allowed allowed;
     struct rondo_selection selection;
     struct rondo_select_input in = { .layout = l,
-                                     .allowed = &all,
+                                     .allowed = &allowed,
                                      .coll = coll,
                                      .bytes = bytes,
-                                     .mailbox = l->nranks == 2 ? PLACE : 16 << 10,
+                                     .mailbox = l->nranks <= RONDO_MAILBOX_FEW ? PLACE : 16 << 10,
                                      .direct = 1 };
-    memset(&all, 0xff, sizeof(all));
+    memset(&allowed, 0xff, sizeof(allowed));
+    if (algo != NULL) {
+        assert_int_equal(rondo_allowed_parse(&allowed, algo, ""), RONDO_SUCCESS);
+    }
     assert_int_equal(rondo_select(&in, &selection), RONDO_SUCCESS);
     return selection;
 }
 
 /* What runs with ordinary memory. */
 static enum rondo_algo ordinary(const struct rondo_layout *l, enum rondo_coll coll, size_t bytes,
-                                int in_place)
+                                int in_place, const char *algo)
 {
-    struct rondo_selection s = selected(l, coll, bytes);
+    struct rondo_selection s = selected(l, coll, bytes, algo);
     enum rondo_kernel_copies copies = rondo_select_kernel(l, coll, bytes, &s);
     int kernel = copies == RONDO_KERNEL_ALWAYS ||
                  copies == (in_place ? RONDO_KERNEL_IN_PLACE : RONDO_KERNEL_APART);
@@ -316,10 +321,11 @@ static void measuring_changes_no_bits(void **state)
         int n = 3 + (int)below(14);
         struct rondo_layout l = ranks_of(n, &c), plain = ranks_of(n, NULL);
         enum rondo_coll coll = colls[below(RONDO_COUNTOF(colls))];
+        const char *algo = coll == RONDO_COLL_ALL_REDUCE && i % 2 ? "twoshot" : NULL; /* needs a fallback */
         for (size_t bytes = 64; bytes <= BIG; bytes *= 4) {
             for (int in_place = 0; in_place < 2; in_place++) {
-                enum rondo_algo with = ordinary(&l, coll, bytes, in_place),
-                                without = ordinary(&plain, coll, bytes, in_place);
+                enum rondo_algo with = ordinary(&l, coll, bytes, in_place, algo),
+                                without = ordinary(&plain, coll, bytes, in_place, algo);
                 differs += with != without;
                 if (!rondo_bits_fixed(&l, coll, with, without)) {
                     fail_msg("%d ranks, %zu bytes: %s instead of %s", n, bytes, rondo_algo_name(with),
@@ -353,17 +359,17 @@ static void two_ranks_take_what_was_faster(void **state)
     (void)state;
     c.kernel = 100;
     l = ranks_of(2, &c);
-    assert_int_equal(ordinary(&l, RONDO_COLL_ALL_REDUCE, 1 << 20, 0), RONDO_ALGO_ONESHOT);
-    assert_int_equal(ordinary(&l, RONDO_COLL_ALL_REDUCE, 1 << 20, 1), RONDO_ALGO_ONESHOT);
+    assert_int_equal(ordinary(&l, RONDO_COLL_ALL_REDUCE, 1 << 20, 0, NULL), RONDO_ALGO_ONESHOT);
+    assert_int_equal(ordinary(&l, RONDO_COLL_ALL_REDUCE, 1 << 20, 1, NULL), RONDO_ALGO_ONESHOT);
     c.kernel = 60000;
     l = ranks_of(2, &c);
-    assert_int_equal(ordinary(&l, RONDO_COLL_ALL_REDUCE, 1 << 20, 0), RONDO_ALGO_TWOSHOT);
-    assert_int_equal(ordinary(&l, RONDO_COLL_ALL_REDUCE, 1 << 20, 1), RONDO_ALGO_TWOSHOT);
+    assert_int_equal(ordinary(&l, RONDO_COLL_ALL_REDUCE, 1 << 20, 0, NULL), RONDO_ALGO_TWOSHOT);
+    assert_int_equal(ordinary(&l, RONDO_COLL_ALL_REDUCE, 1 << 20, 1, NULL), RONDO_ALGO_TWOSHOT);
     slow.kernel = 8000;
     slow.apart_stores = slow.apart_over = slow.apart_past = slow.apart_copy = 1700;
     l = ranks_of(2, &slow);
-    assert_int_equal(ordinary(&l, RONDO_COLL_ALL_REDUCE, 512 << 10, 0), RONDO_ALGO_TWOSHOT);
-    assert_int_equal(ordinary(&l, RONDO_COLL_ALL_REDUCE, 512 << 10, 1), RONDO_ALGO_ONESHOT);
+    assert_int_equal(ordinary(&l, RONDO_COLL_ALL_REDUCE, 512 << 10, 0, NULL), RONDO_ALGO_TWOSHOT);
+    assert_int_equal(ordinary(&l, RONDO_COLL_ALL_REDUCE, 512 << 10, 1, NULL), RONDO_ALGO_ONESHOT);
     assert_true(l.model.apart_us > 0);
 }
 

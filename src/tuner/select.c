@@ -304,7 +304,7 @@ static rondo_status cheapest(const struct rondo_select_input *in, struct rondo_c
 static rondo_status cheapest_without_direct(const struct rondo_select_input *in, struct rondo_choice *choice)
 {
     RONDO_TRY(rondo_cost_choose_without_direct(in->layout, in->allowed, in->coll, in->bytes, in->mailbox,
-                                               rondo_tune_is_strict(), choice));
+                                               in->rank_order || rondo_tune_is_strict(), choice));
     keep_uneven_whole(in, choice);
     return RONDO_SUCCESS;
 }
@@ -458,6 +458,7 @@ rondo_status rondo_select(const struct rondo_select_input *in, struct rondo_sele
     }
     with.layout = l;
     with.allowed = &ordered;
+    with.rank_order = 1; /* also where the user allows nothing that could run then */
     return select_by_model(&with, selection);
 }
 

@@ -112,6 +112,7 @@ struct rondo_select_input {
     enum rondo_coll coll;
     size_t bytes, mailbox;
     int uneven;         /* blocks differ in length (v-forms) */
+    int rank_order;     /* what runs where direct access fails must reduce in rank order */
     int private_scalar; /* the operation multiplies by a scalar that other ranks do not know */
     int gpu;    /* GPU memory: kernels find out whether direct access fails, and stage the data then */
     int direct; /* host memory: ranks of the node can have direct access to one another's buffers */
