@@ -514,8 +514,8 @@ static int has_memory(const struct rondo_layout *layout, enum rondo_coll coll, e
 {
     switch (rondo_algo_medium(algo)) {
     case RONDO_MEDIUM_MAILBOX:
-        return algo == RONDO_ALGO_MAIL_TWOSHOT
-                   ? mailbox >= (size_t)layout->nranks * RONDO_CACHE_LINE
+        return algo == RONDO_ALGO_MAIL_TWOSHOT /* host memory only, also where the GPUs have no model */
+                   ? layout->model.gpu.direct == 0 && mailbox >= (size_t)layout->nranks * RONDO_CACHE_LINE
                    : mailbox > 0 && bytes <= rondo_most_published(coll, layout, mailbox);
     case RONDO_MEDIUM_DIRECT: return mailbox >= RONDO_TWOSHOT_BYTES;
     case RONDO_MEDIUM_CONNS: break;
