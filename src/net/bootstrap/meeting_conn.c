@@ -137,6 +137,7 @@ static rondo_status create(int fd, enum rondo_meet_state state, size_t limit, st
         return status;
     }
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one)); /* a host that is lost says nothing */
     (*conn)->fd = fd;
     (*conn)->state = state;
     (*conn)->limit = limit;
