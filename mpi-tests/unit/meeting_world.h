@@ -4,18 +4,15 @@
 #define RONDO_TESTS_MEETING_WORLD_H
 
 #include <errno.h>
-#include <sched.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "base/wait.h"
 #include "net/bootstrap/meeting.h"
+#include "bootstrap_finish.h"
 
 /* Forked processes have threads of their own. */
 const char *__tsan_default_options(void);
 const char *__tsan_default_options(void) { return "die_after_fork=0"; }
-
-static const int64_t DEADLINE_NS = INT64_C(60000000000); /* a test that reaches it has failed */
 
 static pid_t creator; /* 0: this process */
 static int ids_from = -1, asks_to = -1;
@@ -93,19 +90,6 @@ static inline struct rondo_meeting_id new_id(void)
         assert_int_equal(read(ids_from, &id, sizeof(id)), (int)sizeof(id));
     }
     return id;
-}
-
-static inline rondo_status finish(struct rondo_bootstrap *b)
-{
-    int64_t end = rondo_now_ns() + DEADLINE_NS;
-    rondo_status status;
-    while ((status = b->ops->test(b)) == RONDO_IN_PROGRESS) {
-        if (rondo_now_ns() > end) {
-            return rondo_fail(RONDO_TIMEOUT, "the test's own deadline");
-        }
-        sched_yield();
-    }
-    return status;
 }
 
 /* Has the creator a rank on its list, on which others are missing? */

@@ -10,10 +10,9 @@
 #include <string.h>
 #include "base/mem.h"
 #include "base/wait.h"
-#include "net/bootstrap/bootstrap.h"
+#include "bootstrap_finish.h"
 
 enum { MAX_BYTES = 96 };
-static const int64_t DEADLINE_NS = 60000000000; /* of any wait: a test that reaches it has failed */
 
 /* The byte that `from` gives `to` in a round (allgather: to = 0). */
 static uint8_t expected_byte(int from, int to, int round, size_t i)
@@ -35,19 +34,6 @@ static int wrong_bytes(const uint8_t *data, size_t bytes, int from, int to, int 
         wrong += data[i] != expected_byte(from, to, round, i);
     }
     return wrong;
-}
-
-static rondo_status finish(struct rondo_bootstrap *b)
-{
-    int64_t end = rondo_now_ns() + DEADLINE_NS;
-    rondo_status status;
-    while ((status = b->ops->test(b)) == RONDO_IN_PROGRESS) {
-        if (rondo_now_ns() > end) {
-            return rondo_fail(RONDO_TIMEOUT, "the test's own deadline");
-        }
-        sched_yield();
-    }
-    return status;
 }
 
 struct world {

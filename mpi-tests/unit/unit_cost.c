@@ -76,8 +76,7 @@ static void oneshot_needs_one_node_and_a_mailbox_that_holds_it(void **state)
 static void oneshot_with_a_root_is_for_few_ranks_and_bytes(void **state)
 {
     static const enum rondo_coll colls[] = { RONDO_COLL_BROADCAST, RONDO_COLL_REDUCE };
-    struct rondo_layout few = some_layout(RONDO_ROOTED_RANKS, 1),
-                        many = some_layout(RONDO_ROOTED_RANKS + 1, 1);
+    struct rondo_layout few = some_layout(RONDO_MAILBOX_FEW, 1), many = some_layout(RONDO_MAILBOX_FEW + 1, 1);
     (void)state;
     for (size_t i = 0; i < RONDO_COUNTOF(colls); i++) {
         assert_true(us_of(&few, colls[i], RONDO_ALGO_ONESHOT, RONDO_PROTO_SIMPLE, 1,
@@ -123,9 +122,8 @@ static void more_work_never_costs_less(void **state)
         enum rondo_coll coll = (enum rondo_coll)s->coll;
         int p2p = rondo_algo_seating(s->algo) == RONDO_SEATING_PEER,
             rooted = rondo_algo_medium(s->algo) == RONDO_MEDIUM_MAILBOX && rondo_coll_has_root(coll);
-        int first = s->algo == RONDO_ALGO_MAIL_TWOSHOT ? 3 : 2, last_n = rooted       ? RONDO_ROOTED_RANKS
-                                                                         : first == 3 ? RONDO_MAILBOX_FEW
-                                                                                      : 64;
+        int first = s->algo == RONDO_ALGO_MAIL_TWOSHOT ? 3 : 2;
+        int last_n = rooted || first == 3 ? RONDO_MAILBOX_FEW : 64;
         size_t most = rooted ? rondo_rooted_capacity(MAILBOX) : MAILBOX;
         if (rondo_algo_seating(s->algo) == RONDO_SEATING_DIMS ||
             rondo_algo_seating(s->algo) == RONDO_SEATING_GROUPS) {
@@ -231,9 +229,9 @@ static void small_sum_on_a_node_is_oneshot_and_large_one_twoshot_or_a_ring(void 
         assert_int_equal(choose(&l, RONDO_COLL_REDUCE_SCATTER, 64).algo, RONDO_ALGO_ONESHOT);
         assert_int_equal(choose(&l, RONDO_COLL_ALL_GATHER, 64).algo, RONDO_ALGO_ONESHOT);
         assert_int_equal(choose(&l, RONDO_COLL_BROADCAST, 64).algo == RONDO_ALGO_ONESHOT,
-                         n <= RONDO_ROOTED_RANKS);
+                         n <= RONDO_MAILBOX_FEW);
         assert_int_equal(choose(&l, RONDO_COLL_REDUCE, 64).algo == RONDO_ALGO_ONESHOT,
-                         n <= RONDO_ROOTED_RANKS);
+                         n <= RONDO_MAILBOX_FEW);
     }
 }
 

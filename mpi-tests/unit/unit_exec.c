@@ -103,7 +103,7 @@ static void two_ranks_swap_their_places(void **state)
         assert_true(rondo_mailbox_rooted(&b, RONDO_ROOTED_BANKS - 1, n - 1) +
                             rondo_mailbox_stride(rondo_rooted_capacity(CAPACITY)) ==
                         places + rondo_mailbox_bytes(CAPACITY, n) ||
-                    n > RONDO_ROOTED_RANKS);
+                    n > RONDO_MAILBOX_FEW);
         free(places);
     }
 }

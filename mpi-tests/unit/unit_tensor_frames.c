@@ -196,9 +196,9 @@ static int is_quiet(rondo_tensor_store *store)
     return quiet;
 }
 
-/* In the steady state a hundred small tensors are two writes: the requests, which are a run, and the contents,
- * which say that the requests were read. A third one, also a run, says that they were delivered, if the
- * publisher wants to know. */
+/* In the steady state a hundred small tensors are two writes: the requests, which are a run, and the
+ * contents, which say that the requests were read. A third one, also a run, says that they were delivered, if
+ * the publisher wants to know. */
 static void two_writes(struct fake_rank *r)
 {
     struct table *table = calloc(1, sizeof(*table));
@@ -537,7 +537,8 @@ static void a_content_that_fits_in_no_frame_is_refused(void **state)
     end_wire(VERBS);
 }
 
-/* What rank 0 writes to rank 1, which waits for one small tensor (in a frame) and one large one (to a place). */
+/* What rank 0 writes to rank 1, which waits for one small tensor (in a frame) and one large one (to a
+ * place). */
 struct hostile {
     const char *says; /* NULL: it is dropped, and the connection stays */
     struct rondo_tensor_content content;

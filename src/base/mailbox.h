@@ -28,8 +28,8 @@
 
 enum { RONDO_MAILBOX_BANKS = 2, RONDO_MAILBOX_INLINE = RONDO_CACHE_LINE - 8 };
 
-/* On nodes of up to so many ranks places are larger, and an all_reduce may be mail_twoshot
- * (coll/oneshot.h). */
+/* Few ranks: their places are larger, an all_reduce may be mail_twoshot (coll/oneshot.h), and rooted calls
+ * have places of their own. */
 enum { RONDO_MAILBOX_FEW = 8 };
 
 /* Rooted calls (broadcast, reduce) of few ranks have places of their own, of the same form and of a size
@@ -38,7 +38,6 @@ enum { RONDO_MAILBOX_FEW = 8 };
  * a rank that has published call k has read what it needs of all calls before k. */
 enum {
     RONDO_ROOTED_BANKS = 8,
-    RONDO_ROOTED_RANKS = 8,
     RONDO_ROOTED_LEAST = 384 - RONDO_CACHE_LINE,
     RONDO_ROOTED_MOST = 16 << 10 /* payload bytes */
 };
@@ -75,9 +74,9 @@ RONDO_FN size_t rondo_mailbox_nplaces(int nranks)
 }
 RONDO_FN size_t rondo_mailbox_bytes(size_t capacity, int nranks)
 {
-    size_t rooted = nranks > RONDO_ROOTED_RANKS ? 0
-                                                : rondo_mailbox_stride(rondo_rooted_capacity(capacity)) *
-                                                      RONDO_ROOTED_BANKS * (size_t)nranks;
+    size_t rooted = nranks > RONDO_MAILBOX_FEW ? 0
+                                               : rondo_mailbox_stride(rondo_rooted_capacity(capacity)) *
+                                                     RONDO_ROOTED_BANKS * (size_t)nranks;
     return rondo_mailbox_stride(capacity) * rondo_mailbox_nplaces(nranks) +
            (2 * (size_t)nranks + 1) * RONDO_CTRL_ALIGN + rooted;
 }

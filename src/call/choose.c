@@ -79,22 +79,22 @@ static size_t whole_chunk(const struct rondo_work *w, enum rondo_map map)
     return rondo_round_up(chunk, RONDO_CACHE_LINE / w->elem_bytes);
 }
 
-/* Two ranks publish in pieces of one place of the mailbox; more ranks publish all at once. */
+/* Two ranks publish in pieces of one place of the mailbox, and two-shot in pieces of which a place has one for
+ * each rank; else all is published at once. */
 static size_t published_chunk(const struct rondo_ctx *ctx, const struct rondo_work *w, enum rondo_map map)
 {
-    size_t line = RONDO_CACHE_LINE / w->elem_bytes, nloops;
+    size_t line = RONDO_CACHE_LINE / w->elem_bytes, whole = whole_chunk(w, map), len = w->len, most, nloops;
     if (map == RONDO_MAP_SPLIT) {
-        size_t share = whole_chunk(w, map),
-               most = ctx->wiring.mailbox->capacity / (size_t)w->seat.nranks / w->elem_bytes / line * line;
-        nloops = (share + most - 1) / most;
-        return rondo_round_up((share + nloops - 1) / nloops, line);
+        len = whole;
+        most = ctx->wiring.mailbox->capacity / (size_t)w->seat.nranks / w->elem_bytes / line * line;
+    } else if (!rondo_is_pair(&ctx->wiring.layout) || w->counts != NULL ||
+               rondo_coll_has_root((enum rondo_coll)w->coll) || ctx->wiring.mailbox == NULL) {
+        return whole;
+    } else {
+        most = ctx->wiring.mailbox->capacity / w->elem_bytes;
     }
-    if (!rondo_is_pair(&ctx->wiring.layout) || w->counts != NULL ||
-        rondo_coll_has_root((enum rondo_coll)w->coll) || ctx->wiring.mailbox == NULL) {
-        return whole_chunk(w, map);
-    }
-    nloops = (w->len * w->elem_bytes + ctx->wiring.mailbox->capacity - 1) / ctx->wiring.mailbox->capacity;
-    return nloops > 1 ? rondo_round_up((w->len + nloops - 1) / nloops, line) : whole_chunk(w, map);
+    nloops = (len + most - 1) / most;
+    return nloops > 1 ? rondo_round_up((len + nloops - 1) / nloops, line) : whole;
 }
 
 /* Give channel c of n an equal part of `count`, in whole cache lines. */

@@ -360,9 +360,9 @@ void rondo_tensor_conn_doom(struct rondo_tensor_conn *conn, rondo_status status)
 /** Look for hellos of other ranks. */
 rondo_status rondo_tensor_conns_listen(struct rondo_tensor_core *core, int *moved);
 rondo_status rondo_tensor_conn_progress(struct rondo_tensor_conn *conn, int *moved);
-/** Is it worth a write to tell the other end of the messages that wait, although more will come? */
+/** Should the messages that wait be written now, although more will come? */
 int rondo_tensor_conn_has_enough(const struct rondo_tensor_conn *conn);
-/** Write contents while messages that ask for more are read: the first ones shall not wait for the last. */
+/** Write contents while messages that ask for more are read: the first ones must not wait for the last. */
 rondo_status rondo_tensor_conn_send_early(struct rondo_tensor_conn *conn);
 /** Write what can be written now. */
 void rondo_tensor_conn_flush(struct rondo_tensor_conn *conn);

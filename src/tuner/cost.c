@@ -267,7 +267,7 @@ static int oneshot_terms(const struct rondo_layout *layout, enum rondo_coll coll
     if (coll == RONDO_COLL_REDUCE_SCATTERV) { /* the blocks may be apart in memory */
         return 0;
     }
-    if ((rondo_coll_has_root(coll) && layout->nranks > RONDO_ROOTED_RANKS) || layout->nnodes > 1 ||
+    if ((rondo_coll_has_root(coll) && layout->nranks > RONDO_MAILBOX_FEW) || layout->nnodes > 1 ||
         nchannels > 1 || m->mailbox_bw <= 0) {
         return 0;
     }

@@ -27,7 +27,8 @@ static inline size_t rondo_most_published(enum rondo_coll coll, const struct ron
 
 /* ---- select.c: ordinary memory ---- */
 
-/** us that a sum which is not in place adds. by_kernel: the kernel stores half of it, which does not suffer. */
+/** us that a sum which is not in place adds. by_kernel: the kernel stores half of it, which does not
+ * suffer. */
 double rondo_apart_us(const struct rondo_layout *layout, enum rondo_coll coll, size_t bytes, int by_kernel);
 /** Predict what the kernel's copies take. Out of place they take no longer than in place and a local copy
  * (measured), where that is known and stays inside the caches. */

@@ -10,8 +10,8 @@
 enum { RATIO_BITS = 24, UNIT = 1024 };
 static const uint32_t ratio_mask = (1u << RATIO_BITS) - 1;
 
-/* By which factor a way drifts. Once one has, those that were not measured count as slower by the second one: a
- * gain of less than a fifth is not worth a trial. */
+/* A way drifts by more than the first factor. Once one has, those that were not measured count as slower by
+ * the second: a gain of less than a fifth is not worth a trial. */
 static const double drifts = 1.5, untried = 1.25;
 
 /* Is any way of the kind corrected? */
@@ -95,8 +95,8 @@ static int forget(struct rondo_drift_kind *kind)
     return 1;
 }
 
-/* Ranks may have cached different calls of the kind, chosen by the factors that hold now: whatever changes one
- * has all chosen anew. @return 1: a factor has changed. */
+/* Ranks may have cached different calls of the kind, chosen by its factors. So if one changes, all are chosen
+ * anew. @return 1: a factor has changed. */
 static int adopt(struct rondo_drift_kind *kind, const double now[RONDO_NUM_WAYS])
 {
     int drifted = is_corrected(kind), slower = 0, anew = 0;

@@ -97,7 +97,7 @@ void rondo_cost_table(const struct rondo_layout *layout, const struct rondo_allo
     }
 }
 
-_Static_assert(RONDO_ROOTED_RANKS == 8, "the sentence of nothing_left says so");
+_Static_assert(RONDO_MAILBOX_FEW == 8, "the sentence of nothing_left says so");
 
 /* Say how much one-shot carries. */
 static void most_published_text(enum rondo_coll coll, const struct rondo_layout *layout, size_t mailbox,
@@ -127,10 +127,13 @@ static rondo_status nothing_left(const struct rondo_layout *layout, const struct
                 RONDO_INVALID_USAGE,
                 "%s: no algorithm and protocol that RONDO_ALGO, RONDO_PROTO and RONDO_DETERMINISM "
                 "allow can carry %zu bytes on %d ranks of %d nodes (oneshot needs one node%s, "
-                "%s, and protocol simple; mail_twoshot 3 to 8 ranks of one node); allow more for %s or unset "
-                "them",
+                "%s, and protocol simple%s); allow more for %s or unset them",
                 name, bytes, layout->nranks, layout->nnodes,
-                rondo_coll_has_root(coll) ? " of at most 8 ranks" : "", most, name);
+                rondo_coll_has_root(coll) ? " of at most 8 ranks" : "", most,
+                rondo_schedule_find(coll, RONDO_ALGO_MAIL_TWOSHOT) != NULL
+                    ? "; mail_twoshot 3 to 8 ranks of one node"
+                    : "",
+                name);
         }
     }
     return rondo_fail(RONDO_INVALID_USAGE,

@@ -9,8 +9,8 @@
  * for each local rank, 512 and four boards (16 and 8 for each rank of the communicator). On several nodes the
  * places take 40 for each rank and 64 for each node. Rings of 32,768 bytes, inboxes of 17,536, 8,192 for
  * splits, 384 for votes and the mailbox take pages when they are used, but in a file all is reserved at once,
- * because /dev/shm may be small. Readers check what a peer wrote before it bounds a copy or an index, and no reader
- * waits for a writer without a limit.
+ * because /dev/shm may be small. Readers check what a peer wrote before it bounds a copy or an index, and no
+ * reader waits for a writer without a limit.
  */
 #ifndef RONDO_NET_CONTROL_CONTROL_IMPL_H
 #define RONDO_NET_CONTROL_CONTROL_IMPL_H
