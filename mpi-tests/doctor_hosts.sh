@@ -26,3 +26,9 @@ printf '#!/bin/sh\nexec sleep 100\n' >"$dir/mute"
 chmod +x "$dir/mute"
 look h1,h2 "$dir/mute" --wait 0.5
 [ "$(grep -c 'said nothing' "$dir/err")" = 2 ] || { echo "mute hosts are not reported"; cat "$dir/err"; exit 1; }
+
+for wrong in "--wait 0" "--wait soon" "--slow 1s" "--slow -1"; do
+    # shellcheck disable=SC2086 # two words
+    "$doctor" --all $wrong >"$dir/out" 2>"$dir/err" && { echo "$wrong is taken"; exit 1; }
+    grep -q -e "$wrong: expected a number of seconds" "$dir/err" || { echo "$wrong:"; cat "$dir/err"; exit 1; }
+done

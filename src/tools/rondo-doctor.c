@@ -392,12 +392,26 @@ static int host_read(struct host *host, int64_t silent_ns, struct rondo_seen *se
     return status == RONDO_SUCCESS;
 }
 
+/* The seconds of an option, in ns. @return -1: it has none, which is reported. */
+static int64_t seconds_of(const struct tool_given *given, enum option option, double least, double otherwise)
+{
+    const char *text = given->value[option][0];
+    char *end;
+    double seconds = text != NULL ? strtod(text, &end) : otherwise;
+    if (text != NULL && (end == text || *end != '\0' || !(seconds >= least && seconds < 1e9))) {
+        fprintf(stderr, "%s: %s %s: expected a number of seconds, at least %g and below 1e9\n", program,
+                options[option].name, text, least);
+        return -1;
+    }
+    return (int64_t)(seconds * 1e9);
+}
+
 static int64_t silent_of(const struct tool_given *given)
 {
-    const char *text = given->value[WAIT][0];
-    double seconds = text != NULL ? strtod(text, NULL) : given->given[STACKS] ? SILENT_STACKS_S : SILENT_S;
-    return seconds > 0 && seconds < 1e9 ? (int64_t)(seconds * 1e9) : SILENT_S * INT64_C(1000000000);
+    return seconds_of(given, WAIT, 0.001, given->given[STACKS] ? SILENT_STACKS_S : SILENT_S);
 }
+
+static int64_t slow_of(const struct tool_given *given) { return seconds_of(given, SLOW, 0, 1); }
 
 /* Some at a time. @return the number of hosts that answered */
 static int hosts_read(struct hosts *hosts, const struct tool_given *given, const char *job, int is_slurm,
@@ -418,13 +432,6 @@ static int hosts_read(struct hosts *hosts, const struct tool_given *given, const
 }
 
 /* ---- stacks ---- */
-
-static int64_t slow_of(const struct tool_given *given)
-{
-    const char *text = given->value[SLOW][0];
-    double seconds = text != NULL ? strtod(text, NULL) : 1;
-    return seconds >= 0 && seconds < 1e9 ? (int64_t)(seconds * 1e9) : INT64_C(1000000000);
-}
 
 /* What to look at, here and there. */
 static struct rondo_look look_of(const struct tool_given *given, int sample_ms)
@@ -548,6 +555,9 @@ int main(int argc, char **argv)
                 "%s: expected a job, a process or --all, and at most one of --json, --flight and --svg; try "
                 "'%s --help'\n",
                 program, program);
+        return TOOL_USAGE;
+    }
+    if (silent_of(&given) < 0 || slow_of(&given) < 0) {
         return TOOL_USAGE;
     }
     if (given.given[SAMPLE] && (sample_ms = tool_options_number(&table, &given, SAMPLE, 0, 60000)) < 0) {
