@@ -542,9 +542,9 @@ static void only_the_root_knows_the_counts(void)
 #define INIT(Name) MPIX_##Name##_init
 #endif
 #ifdef INIT
-enum { NPERSISTENT = 4, LARGE = 30000 };
+enum { NPERSISTENT = 5, LARGE = 30000 };
 struct persistents {
-    int in[LARGE], sum[LARGE], row[6], all[64 * 3], mine[3];
+    int in[LARGE], sum[LARGE], row[6], all[64 * 3], mine[3], block[3];
     int counts[64], displs[64];
     MPI_Request requests[NPERSISTENT];
 };
@@ -552,19 +552,23 @@ struct persistents {
 static void persistents_make(struct persistents *p, MPI_Comm comm)
 {
     MPI_Datatype gapped;
+    int counts[64], displs[64];
     MPI_Type_vector(3, 1, 2, MPI_INT, &gapped);
     MPI_Type_commit(&gapped);
     for (int r = 0; r < nranks; r++) {
-        p->counts[r] = r == 1 ? 0 : 3;
-        p->displs[r] = 3 * (nranks - 1 - r);
+        counts[r] = p->counts[r] = r == 1 ? 0 : 3;
+        displs[r] = p->displs[r] = 3 * (nranks - 1 - r);
     }
     INIT(Allreduce)(p->in, p->sum, LARGE, MPI_INT, MPI_SUM, comm, MPI_INFO_NULL, &p->requests[0]);
     INIT(Bcast)(p->row, 1, gapped, 1, comm, MPI_INFO_NULL, &p->requests[1]);
     INIT(Gatherv)
-    (p->mine, p->counts[rank], MPI_INT, p->all, p->counts, p->displs, MPI_INT, 0, comm, MPI_INFO_NULL,
+    (p->mine, p->counts[rank], MPI_INT, p->all, counts, displs, MPI_INT, 0, comm, MPI_INFO_NULL,
      &p->requests[2]);
     INIT(Barrier)(comm, MPI_INFO_NULL, &p->requests[3]);
-    MPI_Type_free(&gapped); /* the call keeps it */
+    INIT(Reduce_scatter)(p->in, p->block, counts, MPI_INT, MPI_SUM, comm, MPI_INFO_NULL, &p->requests[4]);
+    MPI_Type_free(&gapped); /* the calls keep it and the arrays */
+    memset(counts, 127, sizeof counts);
+    memset(displs, 127, sizeof displs);
 }
 
 static void persistents_start(struct persistents *p, int round)
@@ -593,6 +597,8 @@ static void persistents_check(const struct persistents *p, int round)
     for (int r = 0; rank == 0 && r < nranks; r++) {
         check(p->counts[r] == 0 || p->all[p->displs[r] + 2] == 10 * r + 2 + round, "gatherv");
     }
+    int at = 3 * (rank - (rank > 1)) + 2;
+    check(rank == 1 || p->block[2] == nranks * (at + round) + nranks * (nranks - 1) / 2, "reduce_scatter");
 }
 
 static void persistents_free(struct persistents *p)

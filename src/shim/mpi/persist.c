@@ -20,6 +20,7 @@ enum { NBUCKETS = 64 };
 struct persistent {
     struct shim_request request; /* first: the end of the call gets its address */
     struct shim_call plan;       /* what a start copies */
+    int64_t *sizes;              /* the plan's counts and displacements; NULL: it has none */
     int tag;
     struct persistent *next; /* of its bucket, or of those that were freed */
 };
@@ -170,6 +171,42 @@ static void side_drop(struct shim_side *s, int has)
     }
 }
 
+/* @return where the next array's copy goes */
+static int64_t *sizes_copy(struct shim_ints *from, int n, int64_t *to)
+{
+    for (int i = 0; i < n; i++) {
+        to[i] = shim_int(*from, i);
+    }
+    *from = (struct shim_ints){ to, sizeof *to };
+    return to + n;
+}
+
+/* MPI libraries read counts and displacements when the request is made, and programs reuse the memory. */
+static int sizes_keep(struct persistent *p)
+{
+    struct shim_call *plan = &p->plan;
+    int n = plan->c->n, in = plan->has_in && plan->in.blocks, out = plan->has_out && plan->out.blocks,
+        counts = plan->coll == SHIM_REDUCE_SCATTER && plan->moves;
+    int64_t *at;
+    if (!in && !out && !counts) {
+        return MPI_SUCCESS;
+    }
+    at = p->sizes = malloc(4 * (size_t)n * sizeof *at);
+    if (at == NULL) {
+        return MPI_ERR_OTHER;
+    }
+    if (in) {
+        at = sizes_copy(&plan->in.displs, n, sizes_copy(&plan->in.counts, n, at));
+    }
+    if (out) {
+        at = sizes_copy(&plan->out.displs, n, sizes_copy(&plan->out.counts, n, at));
+    }
+    if (counts) {
+        sizes_copy(&plan->out.counts, n, at);
+    }
+    return MPI_SUCCESS;
+}
+
 /* The call of Rondo has ended: send the message. One that does not fit is an error. */
 static void persistent_ended(struct shim_request *request)
 {
@@ -201,14 +238,16 @@ static rondo_status persistent_make(const struct shim_call *call, struct persist
     p->plan.in.packed = p->plan.out.packed = NULL;
     p->plan.in.held = p->plan.out.held = MPI_DATATYPE_NULL;
     p->plan.sizes = NULL;
+    p->sizes = NULL;
     p->request.ended = persistent_ended;
     if (side_keep(&p->plan.out, p->plan.has_out) != MPI_SUCCESS ||
-        side_keep(&p->plan.in, p->plan.has_in) != MPI_SUCCESS ||
+        side_keep(&p->plan.in, p->plan.has_in) != MPI_SUCCESS || sizes_keep(p) != MPI_SUCCESS ||
         PMPI_Recv_init(NULL, 0, MPI_BYTE, 0, p->tag, process.self, &p->request.handle) != MPI_SUCCESS) {
+        free(p->sizes);
         p->next = process.idle;
         process.idle = p;
         return rondo_fail(RONDO_SYSTEM_ERROR,
-                          "MPI cannot keep a type or a receive for a persistent call on %s",
+                          "no memory, or MPI cannot keep a type or a receive, for a persistent call on %s",
                           rondo_log_host());
     }
     bucket_add(p);
@@ -292,6 +331,7 @@ int MPI_Request_free(MPI_Request *request)
     }
     side_drop(&p->plan.in, p->plan.has_in);
     side_drop(&p->plan.out, p->plan.has_out);
+    free(p->sizes);
     pthread_mutex_lock(&process.lock);
     *place_of(p->request.handle) = p->next;
     __atomic_sub_fetch(&process.nlive, 1, __ATOMIC_RELEASE);
