@@ -6,18 +6,17 @@
 #include <unistd.h>
 
 #include "holdings.h"
-#include "mpi_calls.h"
+#include "mpi_comm.h"
 
 static long loops = 100, many = 64;
 
-static void expect_status(rondo_status got, rondo_status want, const rondo_comm *comm, const char *what)
+void expect_status(rondo_status got, rondo_status want, const rondo_comm *comm, const char *what)
 {
     test_check(got == want, "%s gave %s, expected %s: %s", what, rondo_status_string(got),
                rondo_status_string(want), rondo_last_error(comm));
 }
 
-/* Check that the communicator carries data: a reduction and a broadcast. */
-static void verify(rondo_comm *comm, const char *what)
+void verify(rondo_comm *comm, const char *what)
 {
     size_t count = 1000 + strlen(what), wrong = 0, wrong_copy = 0;
     rondo_status status = test_call_once("all_reduce", comm, RONDO_FLOAT32, RONDO_SUM, count, count, &wrong);
@@ -31,14 +30,14 @@ static void verify(rondo_comm *comm, const char *what)
                what, wrong, wrong_copy);
 }
 
-static rondo_comm *create(MPI_Comm mpi_comm)
+rondo_comm *create(MPI_Comm mpi_comm)
 {
     rondo_comm *comm = NULL;
     TEST_MUST(rondo_comm_create(mpi_comm, NULL, &comm), NULL);
     return comm;
 }
 
-static void destroy(rondo_comm *comm) { TEST_MUST(rondo_comm_destroy(comm), NULL); }
+void destroy(rondo_comm *comm) { TEST_MUST(rondo_comm_destroy(comm), NULL); }
 
 /* ---- creation ---- */
 
@@ -196,81 +195,6 @@ static void another_thread_may_look_at_a_creation(void)
     expect_status(watch.error, RONDO_SUCCESS, watch.comm, "looking at a creation from another thread");
     verify(watch.comm, "looked at by another thread");
     destroy(watch.comm);
-}
-
-/* ---- split and shrink ---- */
-
-static void split_once(rondo_comm *world, uint64_t seed)
-{
-    uint64_t hash = test_hash(seed, 5, (uint64_t)test.rank);
-    int color = (int)(hash % 4) - 1, key = (int)(hash >> 20 & 7) - 4, count = 0, rank = -1, n = 0, at = -1;
-    int members[TEST_MAX_RANKS], want[TEST_MAX_RANKS];
-    MPI_Comm oracle;
-    rondo_comm *child = (rondo_comm *)&loops;
-    MPI_Comm_split(MPI_COMM_WORLD, color < 0 ? MPI_UNDEFINED : color, key, &oracle);
-    TEST_MUST(rondo_comm_split(world, color, key, NULL, &child), world);
-    if (color < 0) {
-        test_check(child == NULL, "a rank without a color got a communicator");
-        return;
-    }
-    TEST_MUST(rondo_comm_count(child, &count), child);
-    TEST_MUST(rondo_comm_rank(child, &rank), child);
-    MPI_Comm_size(oracle, &n);
-    MPI_Comm_rank(oracle, &at);
-    if (test_check(count == n && rank == at, "color %d, key %d: rank %d of %d, MPI has %d of %d", color, key,
-                   rank, count, at, n)) {
-        MPI_Allgather(&test.rank, 1, MPI_INT, want, 1, MPI_INT, oracle);
-        TEST_MUST(rondo_all_gather(&test.rank, members, 1, RONDO_INT32, child, NULL), child);
-        test_check(memcmp(members, want, (size_t)n * sizeof(int)) == 0,
-                   "color %d: members or order differ from MPI's", color);
-        verify(child, "split child");
-    }
-    destroy(child);
-    MPI_Comm_free(&oracle);
-}
-
-static void split_agrees_with_mpi(void)
-{
-    rondo_comm *world = create(MPI_COMM_WORLD);
-    for (uint64_t round = 0; round < 6; round++) {
-        split_once(world, round);
-        verify(world, "parent after split");
-    }
-    destroy(world);
-}
-
-static void children_outlive_their_parents(void)
-{
-    rondo_comm *world = create(MPI_COMM_WORLD), *child, *grandchild;
-    TEST_MUST(rondo_comm_split(world, 0, -test.rank, NULL, &child), world);
-    destroy(world);
-    verify(child, "child after its parent");
-    TEST_MUST(rondo_comm_split(child, test.rank % 2, 0, NULL, &grandchild), child);
-    destroy(child);
-    verify(grandchild, "grandchild after its parents");
-    destroy(grandchild);
-}
-
-static void shrink_leaves_a_rank_out(void)
-{
-    rondo_comm *world, *child = NULL;
-    int out, count = 0, rank = -1;
-    if (test.nranks < 2) {
-        return;
-    }
-    world = create(MPI_COMM_WORLD);
-    out = test.nranks / 2;
-    if (test.rank != out) {
-        TEST_MUST(rondo_comm_shrink(world, &out, 1, RONDO_SHRINK_DEFAULT, NULL, &child), world);
-        TEST_MUST(rondo_comm_count(child, &count), child);
-        TEST_MUST(rondo_comm_rank(child, &rank), child);
-        test_check(count == test.nranks - 1 && rank == test.rank - (test.rank > out),
-                   "rank %d of %d after rank %d left", rank, count, out);
-        verify(child, "shrunk");
-        destroy(child);
-    }
-    verify(world, "parent after shrink");
-    destroy(world);
 }
 
 /* ---- the end ---- */
@@ -698,6 +622,7 @@ static const struct {
     CASE(split_agrees_with_mpi),
     CASE(children_outlive_their_parents),
     CASE(shrink_leaves_a_rank_out),
+    CASE(children_have_the_model_of_their_parent),
     CASE(ended_communicators_are_refused),
     CASE(finalized_communicators_answer_queries_only),
     CASE(calls_are_dumped),

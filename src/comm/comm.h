@@ -17,6 +17,7 @@
 #include "base/inside.h"
 #include "base/shell.h"
 #include "base/wait.h"
+#include "tuner/calibration.h"
 #include "tuner/drift.h"
 #include "comm/calls.h"
 #include "kern/direct.h"
@@ -84,6 +85,7 @@ struct rondo_wiring {
     int listening;             /* holds the process's listener of the control plane (several nodes) */
     int has_netdevs;           /* holds the net devices (net/netdev.h) */
     uint32_t handover_ns;      /* time of a cache line between local ranks 0 and 1; 0: unknown */
+    struct rondo_calibration calibration; /* that the model uses, the same on all ranks; flag 0: none */
     struct rondo_mailbox *mailbox;
     struct rondo_direct *direct;   /* direct access between ranks of the node; NULL without a mailbox */
     struct rondo_control *control; /* NULL when nranks is 1 */

@@ -424,7 +424,7 @@ rondo_status rondo_init_calibrate(struct rondo_init *init, int *silent)
     return status;
 }
 
-void rondo_init_use_measured(struct rondo_init *init, const struct rondo_calibration *c, uint32_t ns)
+static void use(struct rondo_init *init, const struct rondo_calibration *c, uint32_t ns)
 {
     struct rondo_ctx *ctx = init->ctx;
     struct rondo_layout *l = &ctx->wiring.layout;
@@ -434,12 +434,29 @@ void rondo_init_use_measured(struct rondo_init *init, const struct rondo_calibra
         l->has_fixed = 1;
         rondo_model_calibrate(&l->model, c);
     }
-    if (l->model.calibrated) {
-        remember(ns, c);
-        if (ctx->job.rank == 0) {
-            RONDO_INFO(RONDO_SUBSYS_INIT | RONDO_SUBSYS_TUNING, "%s: this host, cores %s: %s", ctx->job.name,
-                       rondo_model_handover_name(ns), rondo_calibration_text(c, text, sizeof(text)));
-        }
+    ctx->wiring.calibration = l->model.calibrated ? *c : (struct rondo_calibration){ .flag = 0 };
+    if (l->model.calibrated && ctx->job.rank == 0) {
+        RONDO_INFO(RONDO_SUBSYS_INIT | RONDO_SUBSYS_TUNING, "%s: this host, cores %s: %s", ctx->job.name,
+                   rondo_model_handover_name(ns), rondo_calibration_text(c, text, sizeof(text)));
     }
     rondo_init_use_handover(init, ns);
+}
+
+void rondo_init_use_measured(struct rondo_init *init, const struct rondo_calibration *c, uint32_t ns)
+{
+    use(init, c, ns);
+    if (init->ctx->wiring.layout.model.calibrated) {
+        remember(ns, c);
+    }
+}
+
+/* Not what this process knows: another rank's may be older. */
+void rondo_init_use_inherited(struct rondo_init *init)
+{
+    struct rondo_calibration c = init->ctx->wiring.calibration;
+    uint32_t ns = init->handover.best_ns;
+    if (c.flag == 0 || ns == 0 || placement_of(c.flag) != placement_of(ns)) {
+        c = (struct rondo_calibration){ .flag = 0 };
+    }
+    use(init, &c, ns);
 }

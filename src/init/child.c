@@ -73,6 +73,7 @@ rondo_status rondo_child_inherit(struct rondo_ctx *ctx, const struct rondo_ctx *
     ctx->wiring.peers = peers;
     ctx->wiring.names = rondo_intern_hold(parent->wiring.names);
     ctx->wiring.net.shm_mode = parent->wiring.net.shm_mode;
+    ctx->wiring.calibration = parent->wiring.calibration;
     return RONDO_SUCCESS;
 }
 

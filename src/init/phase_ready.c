@@ -65,7 +65,7 @@ static rondo_status finish_ready(struct rondo_init *init)
     }
     if (init->near) {
         rondo_net_settle(&init->ctx->wiring.net);
-        rondo_init_use_handover(init, init->handover.best_ns);
+        rondo_init_use_inherited(init);
         return RONDO_SUCCESS;
     }
     rondo_ctx_policy(init->ctx);

@@ -214,6 +214,8 @@ void rondo_init_free_shapes(struct rondo_init *init);
 rondo_status rondo_init_calibrate(struct rondo_init *init, int *silent);
 /** Adapt the model to what local rank 0 has sent to all: the calibration, and the time of the handover. */
 void rondo_init_use_measured(struct rondo_init *init, const struct rondo_calibration *c, uint32_t ns);
+/** A split or shrink whose ranks measure nothing: the parent's calibration, if it is of this placement. */
+void rondo_init_use_inherited(struct rondo_init *init);
 void rondo_init_free_calibrating(struct rondo_init *init);
 
 /* handover.c */
