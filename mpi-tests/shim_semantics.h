@@ -10,10 +10,19 @@ void check(int ok, const char *text);
 /** Enough calls for Rondo to take the communicator over. */
 void warm(MPI_Comm comm);
 
+/* shim_complaints.c */
 void iallreduce_is_right(void);
 void gather_in_place_keeps_every_block(void);
 void a_broadcast_needs_no_more_of_the_root(void);
 void reduce_scatter_takes_any_blocks(void);
 void freed_communicators_leave_nothing(void);
+/* shim_blocks.c */
+void one_rank_has_a_derived_type_in_a_v_collective(void);
+void one_address_has_nothing_to_send_and_receive(void);
+void only_the_root_knows_the_counts(void);
+/* shim_persistent.c */
+void the_programs_attributes_are_left_alone(void);
+void persistent_calls_start_in_any_order(void);
+void a_persistent_call_outlives_its_communicator(void);
 
 #endif

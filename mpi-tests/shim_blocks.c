@@ -1,0 +1,64 @@
+/* Cases of shim_semantics: calls with a count for each rank. */
+#include <mpi.h>
+#include <string.h>
+
+#include "shim_semantics.h"
+
+void one_rank_has_a_derived_type_in_a_v_collective(void)
+{
+    int counts[64], displs[64], in[64], out[128];
+    MPI_Datatype gapped;
+    MPI_Type_create_resized(MPI_INT, 0, 8, &gapped);
+    MPI_Type_commit(&gapped);
+    int odd = rank == nranks - 1, stride = odd ? 2 : 1;
+    for (int r = 0; r < nranks; r++) {
+        counts[r] = 1;
+        displs[r] = r;
+        out[r * stride] = rank * 100 + r;
+    }
+    memset(in, 255, sizeof in);
+    MPI_Alltoallv(out, counts, displs, odd ? gapped : MPI_INT, in, counts, displs, MPI_INT, MPI_COMM_WORLD);
+    for (int r = 0; r < nranks; r++) {
+        check(in[r] == r * 100 + rank, "alltoallv");
+    }
+    MPI_Type_free(&gapped);
+}
+
+/* As an empty array of Python has it. Rank 0 alone would leave these calls to MPI. */
+void one_address_has_nothing_to_send_and_receive(void)
+{
+    int counts[64] = { 0 }, displs[64] = { 0 }, nothing = 5;
+    MPI_Comm comm;
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    for (int round = 0; round < 8; round++) {
+        MPI_Gatherv(&nothing, 0, MPI_INT, &nothing, counts, displs, MPI_INT, 0, comm);
+        MPI_Scatterv(&nothing, counts, displs, MPI_INT, &nothing, 0, MPI_INT, 0, comm);
+    }
+    check(nothing == 5, "a value beside nothing");
+    warm(comm);
+    MPI_Comm_free(&comm);
+}
+
+/* The others have no arrays, and one of them has nothing: neither type nor buffer. */
+void only_the_root_knows_the_counts(void)
+{
+    int counts[64], displs[64], in[64 * 2], mine[2] = { rank, rank + 100 }, leaf = rank == nranks - 1 ? 0 : 2;
+    for (int round = 0; round < 8; round++) {
+        int root = round % (nranks - 1), is_root = rank == root;
+        for (int r = 0; r < nranks; r++) {
+            counts[r] = r == nranks - 1 ? 0 : 2;
+            displs[r] = 2 * (nranks - 1 - r);
+        }
+        memset(in, 255, sizeof in);
+        MPI_Gatherv(leaf ? mine : NULL, leaf, MPI_INT, is_root ? in : NULL, is_root ? counts : NULL,
+                    is_root ? displs : NULL, is_root ? MPI_INT : MPI_DATATYPE_NULL, root, MPI_COMM_WORLD);
+        check(!is_root || (in[displs[0]] == 0 && in[displs[0] + 1] == 100 && in[0] == -1), "gatherv");
+        memset(mine, 0, sizeof mine);
+        MPI_Scatterv(is_root ? in : NULL, is_root ? counts : NULL, is_root ? displs : NULL,
+                     is_root ? MPI_INT : MPI_DATATYPE_NULL, leaf ? mine : NULL, leaf, MPI_INT, root,
+                     MPI_COMM_WORLD);
+        check(leaf == 0 || (mine[0] == rank && mine[1] == rank + 100), "scatterv");
+        mine[0] = rank;
+        mine[1] = rank + 100;
+    }
+}
