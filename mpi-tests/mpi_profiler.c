@@ -24,6 +24,7 @@
 #include <string.h>
 
 #include "base/param.h"
+#include "call/group.h"
 #include "coll/coll.def"
 #include "mpi_calls.h"
 #include "mpi_device.h"
@@ -366,6 +367,29 @@ static void run_child(rondo_comm *comm)
     TEST_MUST(test.rank % 2 == 0 ? rondo_comm_abort(child) : rondo_comm_destroy(child), NULL);
 }
 
+/* Calls that are never issued: their communicator ends before the group, or the group is only estimated. */
+static void run_abandoned(rondo_comm *comm)
+{
+    enum { N = 100 };
+    static float in[N], out[N];
+    rondo_comm *child;
+    double us;
+    test.what = "a group whose communicator is aborted";
+    TEST_MUST(rondo_comm_split(comm, 0, 0, NULL, &child), comm);
+    made.comms++;
+    TEST_MUST(rondo_group_start(), comm);
+    TEST_MUST(rondo_all_reduce(in, out, N, RONDO_FLOAT32, RONDO_SUM, child, NULL), child);
+    TEST_MUST(rondo_all_reduce(in, out, N, RONDO_FLOAT32, RONDO_SUM, comm, NULL), comm);
+    TEST_MUST(rondo_all_reduce(in, out, N, RONDO_FLOAT32, RONDO_SUM, child, NULL), child);
+    MPI_Barrier(MPI_COMM_WORLD); /* an abort ends calls of the others */
+    TEST_MUST(rondo_comm_abort(child), NULL);
+    test_check(rondo_group_end() == RONDO_INVALID_ARGUMENT, "its end: %s", rondo_last_error(NULL));
+    test.what = "a group that is estimated";
+    TEST_MUST(rondo_group_start(), comm);
+    TEST_MUST(rondo_all_reduce(in, out, N, RONDO_FLOAT32, RONDO_SUM, comm, NULL), comm);
+    TEST_MUST(rondo_group_simulate(&us), comm);
+}
+
 static void check_end(const struct prof_check *p)
 {
     test.what = "the end";
@@ -447,6 +471,7 @@ static void run_all(rondo_comm *comm)
         check_counts(plugin[p]);
     }
     run_child(comm);
+    run_abandoned(comm);
 }
 
 static void run_host(void)

@@ -433,6 +433,7 @@ static rondo_status simulate(double *us)
     } else if (status == RONDO_SUCCESS) {
         status = estimate(us);
     }
+    rondo_profile_release(group.task, group.ntasks);
     clear();
     return status;
 }

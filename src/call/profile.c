@@ -84,67 +84,60 @@ static struct rondo_prof_call *begin_call(const struct rondo_task *t, struct ron
     return rondo_prof_call_begin(group, &what);
 }
 
-/* A GPU's thread ends runs. */
-static void lock(const struct rondo_ctx *ctx)
-{
-    if (ctx->backend->is_gpu) {
-        rondo_prof_lock(ctx->prof);
-    }
-}
-
-static void unlock(const struct rondo_ctx *ctx)
-{
-    if (ctx->backend->is_gpu) {
-        rondo_prof_unlock(ctx->prof);
-    }
-}
-
 /* ---- calls alone ---- */
 
 rondo_status rondo_profile_run(const struct rondo_task *task)
 {
     struct rondo_task t = *task;
+    struct rondo_prof *prof = t.ctx->prof;
     struct rondo_prof_group *group;
     rondo_status status;
-    lock(t.ctx);
-    group = rondo_prof_group_begin(t.ctx->prof, 1);
+    rondo_prof_lock_calls(prof);
+    group = rondo_prof_group_begin(prof, 1);
     t.prof = group != NULL ? begin_call(&t, group) : NULL;
     rondo_prof_group_ends(group);
-    unlock(t.ctx);
+    rondo_prof_unlock_calls(prof);
     status = t.ctx->backend->run(&t);
-    lock(t.ctx);
+    rondo_prof_lock_calls(prof);
     rondo_prof_call_release(t.prof);
     rondo_prof_group_release(group);
-    unlock(t.ctx);
+    rondo_prof_unlock_calls(prof);
     return status;
 }
 
-/* ---- groups ---- */
+/* ---- groups: a communicator may be destroyed or aborted before the group that calls it ends ---- */
 
 void rondo_profile_add(struct rondo_task *tasks, int n, int depth)
 {
     struct rondo_task *t = &tasks[n];
     struct rondo_prof_group *group = NULL;
-    lock(t->ctx);
+    rondo_prof_lock_calls(t->ctx->prof);
     for (int i = n - 1; i >= 0 && group == NULL; i--) {
         group = tasks[i].ctx == t->ctx ? rondo_prof_call_group(tasks[i].prof) : NULL;
+        if (group != NULL && rondo_prof_of_group(group) != t->ctx->prof) {
+            group = NULL; /* of one that has ended, in whose place this one is */
+        }
     }
     if (group == NULL) {
         group = rondo_prof_group_begin(t->ctx->prof, depth);
         t->prof_group = group;
+        if (group != NULL) {
+            rondo_prof_hold(t->ctx->prof);
+        }
     }
     t->prof = group != NULL ? begin_call(t, group) : NULL;
     rondo_prof_call_returns(t->prof);
-    unlock(t->ctx);
+    rondo_prof_unlock_calls(t->ctx->prof);
 }
 
 void rondo_profile_group_ends(const struct rondo_task *tasks, int n)
 {
     for (int i = 0; i < n; i++) {
         if (tasks[i].prof_group != NULL) {
-            lock(tasks[i].ctx);
+            struct rondo_prof *prof = rondo_prof_of_group(tasks[i].prof_group);
+            rondo_prof_lock_calls(prof);
             rondo_prof_group_ends(tasks[i].prof_group);
-            unlock(tasks[i].ctx);
+            rondo_prof_unlock_calls(prof);
         }
     }
 }
@@ -153,17 +146,20 @@ void rondo_profile_release(struct rondo_task *tasks, int n)
 {
     for (int i = 0; i < n; i++) {
         if (tasks[i].prof != NULL) {
-            lock(tasks[i].ctx);
+            struct rondo_prof *prof = rondo_prof_of_group(rondo_prof_call_group(tasks[i].prof));
+            rondo_prof_lock_calls(prof);
             rondo_prof_call_release(tasks[i].prof);
-            unlock(tasks[i].ctx);
+            rondo_prof_unlock_calls(prof);
             tasks[i].prof = NULL;
         }
     }
     for (int i = 0; i < n; i++) {
         if (tasks[i].prof_group != NULL) {
-            lock(tasks[i].ctx);
+            struct rondo_prof *prof = rondo_prof_of_group(tasks[i].prof_group);
+            rondo_prof_lock_calls(prof);
             rondo_prof_group_release(tasks[i].prof_group);
-            unlock(tasks[i].ctx);
+            rondo_prof_unlock_calls(prof);
+            rondo_prof_close(prof);
             tasks[i].prof_group = NULL;
         }
     }
@@ -197,29 +193,29 @@ void rondo_profile_watch(const struct rondo_task *task, struct rondo_run *runs, 
         how.algo_number = algo_number(runs[0].work.algo);
         how.proto_number = runs[0].work.proto;
     }
-    lock(task->ctx);
+    rondo_prof_lock_calls(task->ctx->prof);
     rondo_prof_call_issue(task->prof, &how);
     for (int i = 0; i < n; i++) {
         runs[i].prof = rondo_prof_run_add(task->prof, runs[i].work.channel);
     }
-    unlock(task->ctx);
+    rondo_prof_unlock_calls(task->ctx->prof);
 }
 
 void rondo_profile_forget(struct rondo_ctx *ctx, struct rondo_run *runs, int n)
 {
-    lock(ctx);
+    rondo_prof_lock_calls(ctx->prof);
     for (int i = 0; i < n; i++) {
         rondo_prof_run_end(runs[i].prof);
         runs[i].prof = NULL;
     }
-    unlock(ctx);
+    rondo_prof_unlock_calls(ctx->prof);
 }
 
 void rondo_profile_idle(struct rondo_ctx *ctx, int idle)
 {
-    lock(ctx);
+    rondo_prof_lock_calls(ctx->prof);
     rondo_prof_idle(ctx->prof, idle);
-    unlock(ctx);
+    rondo_prof_unlock_calls(ctx->prof);
 }
 
 static struct rondo_prof_group *group_of(const struct rondo_run *runs, int n)
@@ -233,16 +229,16 @@ static struct rondo_prof_group *group_of(const struct rondo_run *runs, int n)
 
 void rondo_profile_launch_begin(struct rondo_ctx *ctx, struct rondo_run *runs, int n, void *stream)
 {
-    lock(ctx);
+    rondo_prof_lock_calls(ctx->prof);
     rondo_prof_launch_begin(group_of(runs, n), stream);
-    unlock(ctx);
+    rondo_prof_unlock_calls(ctx->prof);
 }
 
 struct rondo_prof_run *rondo_profile_launch_end(struct rondo_ctx *ctx, struct rondo_run *runs, int n,
                                                 int launched)
 {
     struct rondo_prof_run *first = NULL;
-    lock(ctx);
+    rondo_prof_lock_calls(ctx->prof);
     rondo_prof_launch_end(group_of(runs, n), launched ? n : 0);
     for (int i = n - 1; i >= 0; i--) {
         if (launched) {
@@ -253,7 +249,7 @@ struct rondo_prof_run *rondo_profile_launch_end(struct rondo_ctx *ctx, struct ro
         }
         runs[i].prof = NULL;
     }
-    unlock(ctx);
+    rondo_prof_unlock_calls(ctx->prof);
     return first;
 }
 

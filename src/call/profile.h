@@ -11,7 +11,7 @@ rondo_status rondo_profile_run(const struct rondo_task *task);
 void rondo_profile_add(struct rondo_task *tasks, int n, int depth);
 /** The group of these calls ends, before they are issued. */
 void rondo_profile_group_ends(const struct rondo_task *tasks, int n);
-/** They are issued or have failed: release what rondo_profile_add made. */
+/** They are issued, have failed, or were only estimated: release what rondo_profile_add made. */
 void rondo_profile_release(struct rondo_task *tasks, int n);
 
 /** The call's runs are ready: watch them. */

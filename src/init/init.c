@@ -113,7 +113,8 @@ static rondo_status init_end(struct rondo_init *init, rondo_status status, int r
                                         .hash = ctx->job.hash,
                                         .nnodes = ctx->wiring.layout.nnodes,
                                         .nranks = ctx->job.nranks,
-                                        .rank = ctx->job.rank };
+                                        .rank = ctx->job.rank,
+                                        .locks = ctx->backend->is_gpu };
         rondo_prof_open(&ctx->prof, &comm);
         if (ctx->prof != NULL && !ctx->backend->is_gpu) {
             rondo_profile_net_watch(ctx);

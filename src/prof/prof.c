@@ -147,6 +147,8 @@ struct rondo_prof_group *rondo_prof_group_begin(struct rondo_prof *prof, int dep
     return group;
 }
 
+struct rondo_prof *rondo_prof_of_group(const struct rondo_prof_group *group) { return group->prof; }
+
 void rondo_prof_group_ends(struct rondo_prof_group *group)
 {
     union rondo_prof_args_v4 args = { .proxy_ctrl = { 0 } };

@@ -37,6 +37,7 @@ struct rondo_prof_comm {
     const char *name; /* copied */
     uint64_t hash;    /* the same on all ranks */
     int nnodes, nranks, rank;
+    int locks; /* a thread of its own ends runs: hold rondo_prof_lock */
 };
 
 /** Load the plugins at the first call in the process, unless there are to be none, and make a context in
@@ -47,9 +48,14 @@ void rondo_prof_open(struct rondo_prof **prof, const struct rondo_prof_comm *com
 int rondo_prof_wants_clock(const struct rondo_prof *prof);
 /** Tell it: offset_ns added to a time of this host gives that of another rank's host, to error_ns. */
 void rondo_prof_clock(const struct rondo_prof *prof, int rank, int64_t offset_ns, int64_t error_ns);
-/** Finalize the contexts and log what each plugin got. Calls and groups must have ended. */
+/** The last holder: finalize the contexts and log what each plugin got. Calls and groups must have ended. */
 void rondo_prof_close(struct rondo_prof *prof);
+/** Hold it once more, until rondo_prof_close: a group of calls may outlive their communicator. */
+void rondo_prof_hold(struct rondo_prof *prof);
 
+/** Both do nothing for a communicator that does not lock. */
+void rondo_prof_lock_calls(struct rondo_prof *prof);
+void rondo_prof_unlock_calls(struct rondo_prof *prof);
 void rondo_prof_lock(struct rondo_prof *prof);
 void rondo_prof_unlock(struct rondo_prof *prof);
 
@@ -61,6 +67,7 @@ void rondo_prof_idle(struct rondo_prof *prof, int idle);
 /** A group begins: at the first call of this communicator in it. depth: of nested groups, 1 for a call
  * alone. */
 struct rondo_prof_group *rondo_prof_group_begin(struct rondo_prof *prof, int depth);
+struct rondo_prof *rondo_prof_of_group(const struct rondo_prof_group *group);
 /** All calls are in: what follows issues them. */
 void rondo_prof_group_ends(struct rondo_prof_group *group);
 /** The group's calls are issued or have failed; release it. */

@@ -36,6 +36,7 @@ struct rondo_prof {
     char name[128];
     int n;
     struct rondo_prof_context at[RONDO_PROF_PLUGINS];
+    int holders;                      /* rondo_prof_hold; atomic */
     int idle;                         /* told last: 1, 0, -1: nothing */
     int shared;                       /* threads of net devices may tell, too (prof_net.c) */
     struct rondo_prof_run *free_runs; /* for later calls, as those below */

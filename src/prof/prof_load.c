@@ -159,6 +159,7 @@ void rondo_prof_open(struct rondo_prof **prof, const struct rondo_prof_comm *com
     made->comm = *comm;
     snprintf(made->name, sizeof(made->name), "%s", comm->name);
     made->comm.name = made->name;
+    made->holders = 1;
     made->idle = -1;
     pthread_mutex_init(&made->lock, NULL);
     for (int i = 0; i < loaded.n; i++) {
@@ -226,7 +227,7 @@ static void context_end(const struct rondo_prof *prof, struct rondo_prof_context
 
 void rondo_prof_close(struct rondo_prof *prof)
 {
-    if (prof == NULL) {
+    if (prof == NULL || __atomic_sub_fetch(&prof->holders, 1, __ATOMIC_ACQ_REL) > 0) {
         return;
     }
     for (int i = 0; i < prof->n; i++) {
@@ -235,6 +236,22 @@ void rondo_prof_close(struct rondo_prof *prof)
     rondo_prof_free_objects(prof);
     pthread_mutex_destroy(&prof->lock);
     rondo_free(prof);
+}
+
+void rondo_prof_hold(struct rondo_prof *prof) { __atomic_add_fetch(&prof->holders, 1, __ATOMIC_RELAXED); }
+
+void rondo_prof_lock_calls(struct rondo_prof *prof)
+{
+    if (prof->comm.locks) {
+        rondo_prof_lock(prof);
+    }
+}
+
+void rondo_prof_unlock_calls(struct rondo_prof *prof)
+{
+    if (prof->comm.locks) {
+        rondo_prof_unlock(prof);
+    }
 }
 
 void rondo_prof_lock(struct rondo_prof *prof) { pthread_mutex_lock(&prof->lock); }
