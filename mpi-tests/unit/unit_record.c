@@ -6,7 +6,7 @@
 #include "kern/exec.h"
 #include "observe/observe.h"
 
-enum { RANKS = 3, CALLS = 300 };
+enum { RANKS = 3, CALLS = 300, SCENE_RANKS = RONDO_MOST_FINDINGS + 8 };
 
 static struct rondo_call call_at(uint64_t seq)
 {
@@ -245,6 +245,31 @@ static void what_was_seen_travels(void **state)
         rondo_seen_release(&got);
     }
     free(bytes);
+    seen.comms[0].ranks[1].begun = UINT64_MAX; /* no rank has made so many calls */
+    out = open_memstream(&bytes, &size);
+    assert_int_equal(rondo_seen_write(out, &seen), RONDO_SUCCESS);
+    fclose(out);
+    in = fmemopen(bytes, size, "r");
+    assert_int_not_equal(rondo_seen_read(in, &got), RONDO_SUCCESS);
+    fclose(in);
+    rondo_seen_release(&got);
+    free(bytes);
+    rondo_seen_release(&seen);
+    world_close(&world);
+}
+
+/* Whoever reads would count up to it. */
+static void a_number_of_calls_that_is_none_is_left_out(void **state)
+{
+    struct world world;
+    struct rondo_seen seen;
+    struct rondo_call call = call_at(UINT64_MAX);
+    (void)state;
+    world_open(&world, RANKS);
+    rondo_control_call_begin(world.control[1], &call);
+    look(&seen, getpid());
+    assert_int_equal(seen.ncomms, 1);
+    assert_int_equal(seen.comms[0].n, RANKS - 1);
     rondo_seen_release(&seen);
     world_close(&world);
 }
@@ -255,9 +280,9 @@ static void what_was_seen_travels(void **state)
 struct scene {
     struct rondo_seen seen;
     struct rondo_seen_comm comms[2];
-    struct rondo_seen_rank ranks[2][4];
-    struct rondo_seen_process processes[4];
-    struct rondo_seen_call calls[2][4][8];
+    struct rondo_seen_rank ranks[2][SCENE_RANKS];
+    struct rondo_seen_process processes[SCENE_RANKS];
+    struct rondo_seen_call calls[2][SCENE_RANKS][8];
 };
 
 static const int64_t now_ns = INT64_C(1000000000000), second_ns = 1000000000;
@@ -387,6 +412,34 @@ static void the_chain_of_waits_is_followed_to_its_end(void **state)
     assert_int_equal(f.rank, 2);
 }
 
+/* More than fit: the worst are kept, and each keeps the ranks that it names. */
+static void the_worst_findings_make_room(void **state)
+{
+    static struct scene s;
+    static struct rondo_diagnosis diagnosis;
+    (void)state;
+    scene_begin(&s, 2, SCENE_RANKS);
+    for (int r = 0; r < SCENE_RANKS; r++) {
+        struct rondo_seen_rank *rank = &s.ranks[0][r];
+        rank->message = (struct rondo_seen_call){ .coll = RONDO_COLL_RECV,
+                                                  .root = (r + 1) % SCENE_RANKS,
+                                                  .state = 1,
+                                                  .begin_ns = now_ns - 10 * second_ns };
+        rank->message_open = 1;
+        add_call(&s, 1, r, r == 5 ? 7 : 9, 1);
+    }
+    rondo_diagnose(&s.seen, second_ns, &diagnosis);
+    assert_int_equal(diagnosis.n, RONDO_MOST_FINDINGS);
+    assert_int_equal(diagnosis.finding[0].kind, RONDO_FINDING_MISMATCH);
+    assert_int_equal(diagnosis.finding[0].rank, 5);
+    assert_int_equal(diagnosis.finding[0].other, 0);
+    for (int i = 1; i < diagnosis.n; i++) {
+        const struct rondo_finding *f = &diagnosis.finding[i];
+        assert_int_equal(f->kind, RONDO_FINDING_MESSAGE);
+        assert_int_equal((f->other + 1) % SCENE_RANKS, f->rank);
+    }
+}
+
 static void every_form_of_the_report_is_well_formed(void **state)
 {
     struct scene s;
@@ -438,11 +491,13 @@ int main(void)
         cmocka_unit_test(nothing_is_held_after_the_last_communicator),
         cmocka_unit_test(a_dead_leaders_calls_are_read_through_another_rank),
         cmocka_unit_test(what_was_seen_travels),
+        cmocka_unit_test(a_number_of_calls_that_is_none_is_left_out),
         cmocka_unit_test(the_rank_without_the_call_is_named),
         cmocka_unit_test(the_minority_is_the_odd_one),
         cmocka_unit_test(communicators_in_different_orders_are_a_cycle),
         cmocka_unit_test(a_stopped_rank_explains_the_wait),
         cmocka_unit_test(the_chain_of_waits_is_followed_to_its_end),
+        cmocka_unit_test(the_worst_findings_make_room),
         cmocka_unit_test(every_form_of_the_report_is_well_formed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -81,18 +81,39 @@ static void say(struct sentence *s, const char *fmt, ...)
     s->at += n > 0 ? (size_t)n : 0;
 }
 
-/* Begin a finding. @return where its sentence goes; text NULL: there are too many. */
-static struct sentence begin(const struct look *l, enum rondo_finding_kind kind, int rank, int waiting,
-                             int64_t since_ns)
+static int by_weight(const void *a, const void *b)
 {
-    struct rondo_finding *f;
-    if (l->out->n == RONDO_MOST_FINDINGS) {
-        return (struct sentence){ NULL, 0, 0 };
+    const struct rondo_finding *x = a, *y = b;
+    int by_kind = (x->kind > y->kind) - (x->kind < y->kind);
+    int by_waiting = (x->waiting < y->waiting) - (x->waiting > y->waiting);
+    /* A stopped rank that nobody waits for is no more than a remark. */
+    int idle = (x->kind == RONDO_FINDING_STOPPED && x->waiting == 0) -
+               (y->kind == RONDO_FINDING_STOPPED && y->waiting == 0);
+    return idle != 0 ? idle : by_kind != 0 ? by_kind : by_waiting != 0 ? by_waiting : x->rank - y->rank;
+}
+
+/* Where a new finding goes: if there are too many, the least one makes room, or this one is dropped. */
+static struct rondo_finding *place_for(struct rondo_diagnosis *out, const struct rondo_finding *made)
+{
+    struct rondo_finding *least = &out->finding[0];
+    if (out->n < RONDO_MOST_FINDINGS) {
+        return &out->finding[out->n++];
     }
-    f = &l->out->finding[l->out->n++];
-    *f = (struct rondo_finding){
-        .kind = kind, .comm = l->at, .rank = rank, .other = -1, .waiting = waiting, .since_ns = since_ns
+    for (int i = 1; i < out->n; i++) {
+        least = by_weight(&out->finding[i], least) > 0 ? &out->finding[i] : least;
+    }
+    return by_weight(made, least) < 0 ? least : &out->dropped;
+}
+
+/* Begin a finding and its sentence. */
+static struct sentence begin(const struct look *l, enum rondo_finding_kind kind, int rank, int other,
+                             int waiting, int64_t since_ns)
+{
+    struct rondo_finding made = {
+        .kind = kind, .comm = l->at, .rank = rank, .other = other, .waiting = waiting, .since_ns = since_ns
     };
+    struct rondo_finding *f = place_for(l->out, &made);
+    *f = made;
     return (struct sentence){ f->text, 0, sizeof(f->text) };
 }
 
@@ -231,8 +252,8 @@ static void look_for_dead(const struct look *l)
         int64_t since = 0;
         int dead = is_dead(l, r), waiting = dead || is_stopped(l, r) ? count_waiting(l, r, &since) : 0;
         if (dead || is_stopped(l, r)) {
-            struct sentence s = begin(l, dead ? RONDO_FINDING_DEAD : RONDO_FINDING_STOPPED, r->rank, waiting,
-                                      since);
+            struct sentence s = begin(l, dead ? RONDO_FINDING_DEAD : RONDO_FINDING_STOPPED, r->rank, -1,
+                                      waiting, since);
             say_rank(&s, l, r);
             say_comm(&s, l);
             say(&s, "%s", dead ? " has died" : " is stopped by a signal");
@@ -301,8 +322,8 @@ static int look_for_mismatch(const struct look *l)
             int r = ra;
             a = b, b = call, ra = rb, rb = r, na = nb;
         }
-        s = begin(l, RONDO_FINDING_MISMATCH, l->comm->ranks[rb].rank, l->comm->n - 1, a->begin_ns);
-        l->out->finding[l->out->n - 1].other = l->comm->ranks[ra].rank;
+        s = begin(l, RONDO_FINDING_MISMATCH, l->comm->ranks[rb].rank, l->comm->ranks[ra].rank, l->comm->n - 1,
+                  a->begin_ns);
         rondo_seen_call_text(a, texts[0], sizeof(texts[0]));
         rondo_seen_call_text(b, texts[1], sizeof(texts[1]));
         say(&s, "calls differ: ");
@@ -347,9 +368,8 @@ static void say_missing(const struct look *l, const struct rondo_seen_rank *r,
     const struct rondo_seen_comm *where = NULL;
     int cycle = 0;
     const struct rondo_seen_rank *elsewhere = waits_elsewhere(l, r->process, first->process, &where, &cycle);
-    struct sentence s = begin(l, cycle ? RONDO_FINDING_ORDER : RONDO_FINDING_MISSING, r->rank, waiting,
-                              since);
-    l->out->finding[l->out->n - 1].other = first->rank;
+    struct sentence s = begin(l, cycle ? RONDO_FINDING_ORDER : RONDO_FINDING_MISSING, r->rank, first->rank,
+                              waiting, since);
     say_rank(&s, l, r);
     say(&s, " has not called ");
     say_call(&s, call);
@@ -427,8 +447,7 @@ static void look_for_messages(const struct look *l)
             (peer != NULL && (is_dead(l, peer) || is_stopped(l, peer) || (meets(r, peer) && peer < r)))) {
             continue;
         }
-        s = begin(l, RONDO_FINDING_MESSAGE, r->message.root, 1, r->message.begin_ns);
-        l->out->finding[l->out->n - 1].other = r->rank;
+        s = begin(l, RONDO_FINDING_MESSAGE, r->message.root, r->rank, 1, r->message.begin_ns);
         say_rank(&s, l, r);
         say_comm(&s, l);
         say(&s, " waits in ");
@@ -495,7 +514,7 @@ static void look_for_stuck(const struct look *l)
     const struct rondo_seen_rank *oldest = NULL, *end;
     const struct rondo_seen_call *call;
     struct sentence s;
-    int in = 0;
+    int in = 0, peer, unseen;
     for (int i = 0; i < l->comm->n; i++) {
         const struct rondo_seen_rank *r = &l->comm->ranks[i];
         call = open_call(r);
@@ -513,7 +532,9 @@ static void look_for_stuck(const struct look *l)
     }
     call = open_call(oldest);
     end = end_of_chain(l, oldest);
-    s = begin(l, RONDO_FINDING_STUCK, end->rank, in, call->begin_ns);
+    peer = end->waits ? end->lane[0].peer : -1;
+    unseen = end->waits && rank_of(l->comm, peer) == NULL;
+    s = begin(l, RONDO_FINDING_STUCK, unseen ? peer : end->rank, -1, in, call->begin_ns);
     say(&s, "%s%d ranks", l->comm->n == l->comm->nranks && in == l->comm->n ? "all " : "", in);
     say_comm(&s, l);
     say(&s, " are in ");
@@ -525,8 +546,7 @@ static void look_for_stuck(const struct look *l)
         say(&s, " waits for ");
         say_lane(&s, l, &end->lane[0]);
         say_since(&s, l, end->since_ns);
-        if (rank_of(l->comm, end->lane[0].peer) == NULL) {
-            l->out->finding[l->out->n - 1].rank = end->lane[0].peer;
+        if (unseen) {
             say(&s, ", on a host that was not seen");
         }
     } else {
@@ -640,7 +660,7 @@ static void look_for_late(const struct look *l)
             char text[16];
             if (late[i].ncalls >= SURE_CALLS && late[i].nlast * 10 >= late[i].ncalls * 8 &&
                 late[i].median_ns >= late_ns) {
-                struct sentence s = begin(l, RONDO_FINDING_LATE, l->comm->ranks[i].rank, 0, 0);
+                struct sentence s = begin(l, RONDO_FINDING_LATE, l->comm->ranks[i].rank, -1, 0, 0);
                 say_rank(&s, l, &l->comm->ranks[i]);
                 say_comm(&s, l);
                 say(&s, " arrives last in %d of %d calls, by %s in the median", late[i].nlast, late[i].ncalls,
@@ -656,7 +676,7 @@ static void look_for_swapped(const struct look *l)
     for (int i = 0; i < l->comm->n; i++) {
         const struct rondo_seen_process *p = process_of(l, &l->comm->ranks[i]);
         if (p->swapped >= much_swap) {
-            struct sentence s = begin(l, RONDO_FINDING_SWAPPED, l->comm->ranks[i].rank, 0, 0);
+            struct sentence s = begin(l, RONDO_FINDING_SWAPPED, l->comm->ranks[i].rank, -1, 0, 0);
             say_rank(&s, l, &l->comm->ranks[i]);
             say(&s, " has %.0f MiB of its memory on disk: its host is short of memory",
                 (double)p->swapped / (1 << 20));
@@ -672,7 +692,7 @@ static void look_at(const struct look *l)
     look_for_dead(l);
     differs = look_for_mismatch(l);
     if (l->comm->reason != RONDO_SUCCESS) {
-        struct sentence s = begin(l, RONDO_FINDING_ENDED, l->comm->reason_rank, 0, 0);
+        struct sentence s = begin(l, RONDO_FINDING_ENDED, l->comm->reason_rank, -1, 0, 0);
         say(&s, "communicator \"%s\" has ended: %s", l->comm->name,
             l->comm->reason_text[0] != '\0' ? l->comm->reason_text : "its reason was not written");
         return;
@@ -685,21 +705,10 @@ static void look_at(const struct look *l)
     look_for_late(l);
 }
 
-static int by_weight(const void *a, const void *b)
-{
-    const struct rondo_finding *x = a, *y = b;
-    int by_kind = (x->kind > y->kind) - (x->kind < y->kind);
-    int by_waiting = (x->waiting < y->waiting) - (x->waiting > y->waiting);
-    /* A stopped rank that nobody waits for is no more than a remark. */
-    int idle = (x->kind == RONDO_FINDING_STOPPED && x->waiting == 0) -
-               (y->kind == RONDO_FINDING_STOPPED && y->waiting == 0);
-    return idle != 0 ? idle : by_kind != 0 ? by_kind : by_waiting != 0 ? by_waiting : x->rank - y->rank;
-}
-
 static void say_nothing(const struct rondo_seen *seen, struct rondo_diagnosis *out)
 {
     struct look l = { .seen = seen, .at = -1, .out = out };
-    struct sentence s = begin(&l, RONDO_FINDING_NOTHING, -1, 0, 0);
+    struct sentence s = begin(&l, RONDO_FINDING_NOTHING, -1, -1, 0, 0);
     int64_t newest = 0;
     int ranks = 0;
     char text[16];

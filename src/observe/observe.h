@@ -176,6 +176,7 @@ struct rondo_finding {
 struct rondo_diagnosis {
     int n;
     struct rondo_finding finding[RONDO_MOST_FINDINGS];
+    struct rondo_finding dropped; /* less than all of these */
 };
 
 /** Find out what keeps the job. The first finding is the verdict; there is always one. slow_ns: how long a

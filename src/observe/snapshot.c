@@ -169,6 +169,9 @@ static void wait_unpack(const struct rondo_control_block *block, const struct cl
     rank->text[sizeof(rank->text) - 1] = '\0';
 }
 
+/* Another's memory may hold anything. Such a number of calls would never be counted up to. */
+static int is_count(uint64_t calls) { return calls < INT64_MAX; }
+
 /* The newest of its messages, if that is open. */
 static void find_message(struct rondo_seen_rank *rank)
 {
@@ -191,7 +194,8 @@ static int rank_read(struct rondo_seen *seen, struct rondo_seen_comm *comm, int 
     struct scale scale;
     uint64_t rings = base + head->rings_at + (uint64_t)local * head->rings_bytes;
     if (!read_at(fd, base + head->blocks_at + (uint64_t)local * head->block_bytes, &block, sizeof(block)) ||
-        block.life.state == RONDO_LIFE_NONE || block.life.rank < 0 || block.life.rank >= comm->nranks) {
+        block.life.state == RONDO_LIFE_NONE || block.life.rank < 0 || block.life.rank >= comm->nranks ||
+        !is_count(block.calls.begun) || !is_count(block.calls.messages)) {
         return 1;
     }
     memset(rank, 0, sizeof(*rank));
@@ -688,8 +692,8 @@ static int rank_get(FILE *in, struct rondo_seen_rank *rank, int nranks, int npro
     rank->calls = rank->messages = NULL;
     rank->text[sizeof(rank->text) - 1] = '\0';
     if (rank->process >= 0 && rank->process < nprocesses && rank->rank >= 0 && rank->rank < nranks &&
-        rank->nlanes <= RONDO_RECORD_LANES && calls_get(in, &rank->calls, rank->ncalls) &&
-        calls_get(in, &rank->messages, rank->nmessages)) {
+        is_count(rank->begun) && rank->nlanes <= RONDO_RECORD_LANES &&
+        calls_get(in, &rank->calls, rank->ncalls) && calls_get(in, &rank->messages, rank->nmessages)) {
         return 1;
     }
     rank_release(rank);
