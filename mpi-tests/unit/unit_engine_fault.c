@@ -518,6 +518,40 @@ static void faults_are_armed_as_the_parameter_says(void **state)
     fake_ranks(2, late_in_the_second_call, NULL);
 }
 
+/* Calls that are not cached: alone, on a stream, in a group. */
+static void fail_to_plan(struct fake_rank *r)
+{
+    const int *form = r->arg;
+    size_t counts[3] = { 1, 2, 3 }, displs[3] = { 0, 1, 3 };
+    int x[3] = { 1, 1, 1 }, y[6];
+    rondo_stream stream = NULL;
+    rondo_status status;
+    FAKE_OK(r, rondo_stream_create(&stream));
+    status = *form == 2 ? rondo_group_start() : RONDO_SUCCESS;
+    status = status != RONDO_SUCCESS
+                 ? status
+                 : rondo_all_gatherv(x, y, counts, displs, RONDO_INT32, r->comm, *form == 1 ? stream : NULL);
+    status = *form == 2 ? rondo_group_end() : status;
+    status = *form == 1 && status == RONDO_SUCCESS ? rondo_stream_synchronize(stream) : status;
+    FAKE_CHECK(r, status != RONDO_SUCCESS, "all_gatherv succeeds");
+    FAKE_CHECK(r,
+               fake_has(rondo_last_error(r->comm), "rank 1") &&
+                   fake_has(rondo_last_error(r->comm), "injected failure"),
+               "%s", rondo_last_error(r->comm));
+    FAKE_CHECK(r, rondo_barrier(r->comm, NULL) != RONDO_SUCCESS, "a barrier succeeds");
+    FAKE_OK(r, rondo_stream_destroy(stream));
+}
+
+static void a_rank_that_cannot_make_its_call_tells_the_others(void **state)
+{
+    (void)state;
+    needs_faults();
+    for (int form = 0; form < 3; form++) {
+        fake_params("FAULT", "rank=1,phase=plan,act=fail", NULL);
+        fake_ranks(3, fail_to_plan, &form);
+    }
+}
+
 static void refuse_any_fault(struct fake_rank *r)
 {
     rondo_comm *comm = NULL;
@@ -585,6 +619,7 @@ int main(void)
         cmocka_unit_test(the_deadline_of_creation_names_the_missing_rank),
         cmocka_unit_test(a_failed_creation_is_the_same_error_on_all_ranks),
         cmocka_unit_test(faults_are_armed_as_the_parameter_says),
+        cmocka_unit_test(a_rank_that_cannot_make_its_call_tells_the_others),
         cmocka_unit_test(a_build_without_faults_refuses_the_parameter),
         cmocka_unit_test(nothing_is_left_behind),
     };

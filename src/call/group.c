@@ -122,12 +122,8 @@ static rondo_status build_plans(struct rondo_plan ***plans_out, int *nplans_out)
             rondo_message_begin(t->ctx, t, group.ntasks == 1);
         }
     }
-    for (int p = 0; p < nplans && status != RONDO_SUCCESS && status != RONDO_INVALID_USAGE &&
-                    status != RONDO_INVALID_ARGUMENT;
-         p++) {
-        rondo_ctx_fail(
-            plans[p]->ctx, status,
-            -1); /* other ranks see no such error, and this rank has numbered calls that it does not make */
+    for (int p = 0; p < nplans; p++) {
+        (void)rondo_plan_fails(plans[p]->ctx, status);
     }
     *plans_out = plans;
     *nplans_out = nplans;

@@ -2,6 +2,7 @@
  * of sends and receives (plan_messages.c). */
 #include <string.h>
 
+#include "base/fault.h"
 #include "base/mem.h"
 #include "base/param.h"
 #include "call/cached.h"
@@ -669,6 +670,7 @@ rondo_status rondo_plan_add(struct rondo_plan *plan, const struct rondo_task *ta
         ctx->backend->barrier_bytes(ctx, &t.send, &t.recv);
     }
     word = rondo_next_word(ctx, rondo_task_hash(&t));
+    RONDO_TRY(rondo_fault("plan", ctx->job.rank, ctx->calls.seq));
     RONDO_TRY(copy_arrays(plan, &t));
     switch ((enum rondo_coll)t.coll) {
     case RONDO_COLL_ALL_TO_ALL:
@@ -679,4 +681,11 @@ rondo_status rondo_plan_add(struct rondo_plan *plan, const struct rondo_task *ta
     case RONDO_COLL_SCATTER: note_call(plan, &t, word); return rondo_plan_add_rooted(plan, &t);
     default: return add_collective(plan, &t, word);
     }
+}
+
+rondo_status rondo_plan_fails(struct rondo_ctx *ctx, rondo_status status)
+{
+    return status == RONDO_SUCCESS || status == RONDO_INVALID_USAGE || status == RONDO_INVALID_ARGUMENT
+               ? status
+               : rondo_ctx_fail(ctx, status, ctx->job.rank);
 }

@@ -738,7 +738,7 @@ static rondo_status run_plan(struct rondo_ctx *ctx, const struct rondo_task *tas
 {
     struct rondo_plan *plan = &ctx->calls.immediate;
     rondo_plan_reset(plan);
-    RONDO_TRY(rondo_plan_add(plan, task));
+    RONDO_TRY(rondo_plan_fails(ctx, rondo_plan_add(plan, task)));
     RONDO_TRY(rondo_plan_check(plan));
     if (RONDO_UNLIKELY(task->prof != NULL)) {
         rondo_profile_watch(task, plan->runs, plan->nruns);

@@ -511,7 +511,7 @@ rondo_status rondo_device_run(const struct rondo_task *task)
         status = make_plan(plan, task);
     }
     pthread_mutex_unlock(&ctx->device->lock);
-    RONDO_TRY(status);
+    RONDO_TRY(rondo_plan_fails(ctx, status));
     if (cached != NULL) {
         l.runs = cached->runs;
         l.nruns = cached->nruns;

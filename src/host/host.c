@@ -86,7 +86,7 @@ static rondo_status enqueue(const struct rondo_task *t)
     RONDO_TRY(rondo_stream_new_plan(t->stream, t->ctx, &plan));
     status = rondo_plan_add_stream(plan, t->stream);
     if (status == RONDO_SUCCESS) {
-        status = rondo_plan_add(plan, t);
+        status = rondo_plan_fails(t->ctx, rondo_plan_add(plan, t));
     }
     if (status == RONDO_SUCCESS) {
         status = rondo_plan_check(plan);
