@@ -1,5 +1,6 @@
 /* Cases of shim_semantics: calls with a count for each rank. */
 #include <mpi.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "shim_semantics.h"
@@ -61,4 +62,50 @@ void only_the_root_knows_the_counts(void)
         mine[0] = rank;
         mine[1] = rank + 100;
     }
+}
+
+/* What such a call keeps of its communicator is needed when the communicator has gone. */
+void blocks_with_gaps_outlive_their_communicator(void)
+{
+    enum { N = 20000 };
+    int counts[64], displs[64], token = 0, is_last = rank == nranks - 1;
+    int *in = malloc((size_t)nranks * 2 * N * sizeof *in), *out = malloc((size_t)nranks * N * sizeof *out);
+    MPI_Datatype gapped;
+    MPI_Type_create_resized(MPI_INT, 0, 8, &gapped);
+    MPI_Type_commit(&gapped);
+    for (int r = 0; r < nranks; r++) {
+        counts[r] = N;
+        displs[r] = r * N;
+        out[r * N] = out[r * N + N - 1] = rank * 100 + r;
+    }
+    for (int kind = 0; kind < 3; kind++) {
+        MPI_Comm comm;
+        MPI_Request request;
+        memset(in, 255, (size_t)nranks * 2 * N * sizeof *in);
+        MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+        warm(comm);
+        for (int r = 0; is_last && r < nranks - 1; r++) { /* the others have started theirs */
+            MPI_Recv(&token, 1, MPI_INT, r, 9, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        }
+        if (kind == 0) {
+            MPI_Ialltoallv(out, counts, displs, MPI_INT, in, counts, displs, gapped, comm, &request);
+        } else if (kind == 1) {
+            MPI_Iallgatherv(&out[rank * N], N, MPI_INT, in, counts, displs, gapped, comm, &request);
+        } else {
+            MPI_Igatherv(&out[0], N, MPI_INT, in, counts, displs, gapped, 0, comm, &request);
+        }
+        if (!is_last) {
+            MPI_Send(&token, 1, MPI_INT, nranks - 1, 9, MPI_COMM_WORLD);
+        }
+        MPI_Comm_free(&comm);
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+        for (int r = 0; r < nranks && (kind < 2 || rank == 0); r++) {
+            int expected = r * 100 + (kind == 0 ? rank : kind == 1 ? r : 0);
+            const int *block = &in[2 * r * N];
+            check(block[0] == expected && block[2 * (N - 1)] == expected && block[1] == -1, "a block");
+        }
+    }
+    MPI_Type_free(&gapped);
+    free(in);
+    free(out);
 }

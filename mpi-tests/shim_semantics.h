@@ -20,6 +20,7 @@ void freed_communicators_leave_nothing(void);
 void one_rank_has_a_derived_type_in_a_v_collective(void);
 void one_address_has_nothing_to_send_and_receive(void);
 void only_the_root_knows_the_counts(void);
+void blocks_with_gaps_outlive_their_communicator(void);
 /* shim_persistent.c */
 void the_programs_attributes_are_left_alone(void);
 void persistent_calls_start_in_any_order(void);

@@ -339,7 +339,7 @@ static int64_t block_side(struct shim_side *s, int n, const void *buf, struct sh
     if (buf == MPI_IN_PLACE || !side_any(s, buf, total, type)) {
         return -1;
     }
-    s->blocks = 1;
+    s->blocks = n;
     s->counts = counts;
     s->displs = displs;
     return total;

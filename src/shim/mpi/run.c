@@ -60,6 +60,7 @@ static int convert(enum direction direction, const struct shim_side *s, char *bu
     return MPI_SUCCESS;
 }
 
+/* A non-blocking call unpacks when its communicator may be gone. */
 static rondo_status convert_side(enum direction direction, const struct shim_call *call,
                                  const struct shim_side *s)
 {
@@ -68,15 +69,15 @@ static rondo_status convert_side(enum direction direction, const struct shim_cal
     if (!s->blocks) {
         rc = convert(direction, s, s->buf, s->count, packed);
     }
-    for (int r = 0; s->blocks && r < call->c->n && rc == MPI_SUCCESS; r++) {
+    for (int r = 0; r < s->blocks && rc == MPI_SUCCESS; r++) {
         int64_t count = shim_int(s->counts, r);
         rc = convert(direction, s, s->buf + shim_int(s->displs, r) * s->extent, count, packed);
         packed += (size_t)count * s->size;
     }
     return rc == MPI_SUCCESS
                ? RONDO_SUCCESS
-               : rondo_fail(RONDO_SYSTEM_ERROR, "rank %d on %s: MPI cannot %s the buffer of a %s (error %d)",
-                            call->c->rank, rondo_log_host(), direction == PACK ? "pack" : "unpack",
+               : rondo_fail(RONDO_SYSTEM_ERROR, "MPI on %s cannot %s the buffer of a %s (error %d)",
+                            rondo_log_host(), direction == PACK ? "pack" : "unpack",
                             shim_coll_name((enum shim_coll)call->coll), rc);
 }
 

@@ -203,8 +203,9 @@ struct shim_side {
     MPI_Datatype type;
     size_t size;
     MPI_Aint extent;
-    int is_plain, blocks;
-    struct shim_ints counts, displs; /* blocks */
+    int is_plain;
+    int blocks;                      /* their number; 0: none */
+    struct shim_ints counts, displs; /* of blocks */
     void *packed;                    /* memory of the call; NULL: none */
     MPI_Datatype held;               /* a duplicate that a non-blocking call keeps; or MPI_DATATYPE_NULL */
 };
