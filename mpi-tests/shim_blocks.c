@@ -40,6 +40,50 @@ void one_address_has_nothing_to_send_and_receive(void)
     MPI_Comm_free(&comm);
 }
 
+/* The program sends from and receives into disjoint parts of one buffer; a rank that took that for a mistake
+ * would leave the call to MPI alone. The last rank has nothing to send. */
+void one_buffer_has_disjoint_parts(void)
+{
+    int counts[64], displs[64], others[64], ones[64], places[64], starts[64], buf[64 * 2], value = 0,
+                                                                                           n = nranks;
+    MPI_Comm comm[4];
+    for (int i = 0; i < 4; i++) {
+        MPI_Comm_dup(MPI_COMM_WORLD, &comm[i]);
+    }
+    for (int r = 0; r < n; r++) {
+        ones[r] = 1;
+        starts[r] = r;
+        places[r] = r + 1;
+        counts[r] = others[r] = r < n - 1;
+        displs[r] = n + r;
+    }
+    for (int round = 0; round < 8; round++) {
+        memset(buf, 255, sizeof buf);
+        buf[0] = rank + round;
+        MPI_Gatherv(buf, 1, MPI_INT, rank == 0 ? buf : NULL, ones, places, MPI_INT, 0, comm[0]);
+        check(rank != 0 || (buf[1] == round && buf[n] == n - 1 + round), "gatherv");
+        for (int r = 0; r < n; r++) {
+            buf[r + 1] = 10 * r + round;
+        }
+        MPI_Scatterv(buf, ones, places, MPI_INT, rank == 0 ? buf : &value, 1, MPI_INT, 0, comm[1]);
+        check(rank == 0 ? buf[0] == round : value == 10 * rank + round, "scatterv");
+        memset(buf, 255, sizeof buf);
+        buf[0] = rank + round;
+        MPI_Allgatherv(buf, counts[rank], MPI_INT, buf, counts, places, MPI_INT, comm[2]);
+        check(buf[n - 1] == n - 2 + round && buf[n] == -1, "allgatherv");
+        for (int r = 0; r < n; r++) {
+            buf[r] = 100 * rank + r;
+            others[r] = counts[rank];
+            buf[n + r] = -1;
+        }
+        MPI_Alltoallv(buf, others, starts, MPI_INT, buf, counts, displs, MPI_INT, comm[3]);
+        check(buf[n] == rank && buf[2 * n - 1] == -1, "alltoallv");
+    }
+    for (int i = 0; i < 4; i++) {
+        MPI_Comm_free(&comm[i]);
+    }
+}
+
 /* The others have no arrays, and one of them has nothing: neither type nor buffer. */
 void only_the_root_knows_the_counts(void)
 {

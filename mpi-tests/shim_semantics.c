@@ -615,6 +615,7 @@ int main(int argc, char **argv)
         CASE(wrong_arguments_get_mpis_errors, NULL),
         CASE(nothing_moves_with_a_count_of_zero, NULL),
         CASE(one_address_has_nothing_to_send_and_receive, NULL),
+        CASE(one_buffer_has_disjoint_parts, NULL),
         CASE(only_the_root_knows_the_counts, NULL),
         ONLY(blocks_with_gaps_outlive_their_communicator, NULL),
         ONLY(the_programs_attributes_are_left_alone, NULL),

@@ -19,6 +19,7 @@ void freed_communicators_leave_nothing(void);
 /* shim_blocks.c */
 void one_rank_has_a_derived_type_in_a_v_collective(void);
 void one_address_has_nothing_to_send_and_receive(void);
+void one_buffer_has_disjoint_parts(void);
 void only_the_root_knows_the_counts(void);
 void blocks_with_gaps_outlive_their_communicator(void);
 /* shim_persistent.c */

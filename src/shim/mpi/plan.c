@@ -222,6 +222,15 @@ int shim_plan_bcast(struct shim_call *call, void *buf, int64_t count, MPI_Dataty
     return 1;
 }
 
+/* Does this rank's part lie where MPICH looks for its block? The address that both arguments have in common
+ * means nothing: parts of one buffer may be disjoint, and a rank that left such a call would be alone. */
+static inline int is_own_block(const void *part, int64_t count, MPI_Datatype type,
+                               const struct shim_side *blocks, int64_t its_count, int64_t at)
+{
+    return count != 0 && its_count != 0 && type == blocks->type &&
+           is_alias(part, blocks->buf + at * (int64_t)blocks->size);
+}
+
 /* The place of this rank's block in a buffer of blocks. */
 static char *own_block(const struct shim_call *call, const void *buf, int64_t count, MPI_Datatype type)
 {
@@ -229,18 +238,27 @@ static char *own_block(const struct shim_call *call, const void *buf, int64_t co
     return (char *)(uintptr_t)buf + (t != NULL ? call->c->rank * count * t->extent : 0);
 }
 
+/* Describe a block of each rank beside this rank's part. @return 0: MPI refuses them */
+static int blocks_beside(const struct shim_call *call, struct shim_side *s, const void *buf, int64_t count,
+                         MPI_Datatype type, const void *part, int64_t its_count, MPI_Datatype its_type)
+{
+    return given_side(s, buf, count, call->c->n, type) &&
+           !(its_count == count && is_own_block(part, its_count, its_type, s, count, call->c->rank * count));
+}
+
 int shim_plan_allgather(struct shim_call *call, const void *send, int64_t sendcount, MPI_Datatype sendtype,
                         void *recv, int64_t recvcount, MPI_Datatype recvtype)
 {
-    int aliases = is_alias(send, recv);
+    call->has_out = call->has_in = 1;
+    if (!blocks_beside(call, &call->in, recv, recvcount, recvtype, send, sendcount, sendtype)) {
+        return shim_leave(call, SHIM_BY_ARGUMENTS);
+    }
     if (send == MPI_IN_PLACE) {
         send = own_block(call, recv, recvcount, recvtype);
         sendcount = recvcount;
         sendtype = recvtype;
     }
-    call->has_out = call->has_in = 1;
-    if (aliases || !given_side(&call->in, recv, recvcount, call->c->n, recvtype) ||
-        !side(&call->out, send, sendcount, 1, sendtype)) {
+    if (!side(&call->out, send, sendcount, 1, sendtype)) {
         return shim_leave(call, SHIM_BY_ARGUMENTS);
     }
     return movement(call, sendcount, call->out.size, call->c->n);
@@ -250,7 +268,7 @@ int shim_plan_allgather(struct shim_call *call, const void *send, int64_t sendco
 int shim_plan_alltoall(struct shim_call *call, const void *send, int64_t sendcount, MPI_Datatype sendtype,
                        void *recv, int64_t recvcount, MPI_Datatype recvtype)
 {
-    int aliases = is_alias(send, recv);
+    int aliases = sendcount == recvcount && sendtype == recvtype && is_alias(send, recv);
     if (send == MPI_IN_PLACE) {
         send = recv;
         sendcount = recvcount;
@@ -268,7 +286,12 @@ int shim_plan_gather(struct shim_call *call, const void *send, int64_t sendcount
                      void *recv, int64_t recvcount, MPI_Datatype recvtype, int root)
 {
     int is_root = call->c->rank == root;
-    if (!root_is_good(call, root) || (is_root ? is_alias(send, recv) : send == MPI_IN_PLACE)) {
+    call->has_out = 1;
+    call->has_in = is_root;
+    call->root = root;
+    if (!root_is_good(call, root) ||
+        !(is_root ? blocks_beside(call, &call->in, recv, recvcount, recvtype, send, sendcount, sendtype)
+                  : send != MPI_IN_PLACE)) {
         return shim_leave(call, SHIM_BY_ARGUMENTS);
     }
     if (send == MPI_IN_PLACE) {
@@ -276,11 +299,7 @@ int shim_plan_gather(struct shim_call *call, const void *send, int64_t sendcount
         sendcount = recvcount;
         sendtype = recvtype;
     }
-    call->has_out = 1;
-    call->has_in = is_root;
-    call->root = root;
-    if ((is_root && !given_side(&call->in, recv, recvcount, call->c->n, recvtype)) ||
-        !side(&call->out, send, sendcount, 1, sendtype)) {
+    if (!side(&call->out, send, sendcount, 1, sendtype)) {
         return shim_leave(call, SHIM_BY_ARGUMENTS);
     }
     return movement(call, sendcount, call->out.size, call->c->n);
@@ -290,7 +309,12 @@ int shim_plan_scatter(struct shim_call *call, const void *send, int64_t sendcoun
                       void *recv, int64_t recvcount, MPI_Datatype recvtype, int root)
 {
     int is_root = call->c->rank == root;
-    if (!root_is_good(call, root) || (is_root ? is_alias(send, recv) : recv == MPI_IN_PLACE)) {
+    call->has_out = is_root;
+    call->has_in = 1;
+    call->root = root;
+    if (!root_is_good(call, root) ||
+        !(is_root ? blocks_beside(call, &call->out, send, sendcount, sendtype, recv, recvcount, recvtype)
+                  : recv != MPI_IN_PLACE)) {
         return shim_leave(call, SHIM_BY_ARGUMENTS);
     }
     if (recv == MPI_IN_PLACE) {
@@ -298,11 +322,7 @@ int shim_plan_scatter(struct shim_call *call, const void *send, int64_t sendcoun
         recvcount = sendcount;
         recvtype = sendtype;
     }
-    call->has_out = is_root;
-    call->has_in = 1;
-    call->root = root;
-    if ((is_root && !given_side(&call->out, send, sendcount, call->c->n, sendtype)) ||
-        !side(&call->in, recv, recvcount, 1, recvtype)) {
+    if (!side(&call->in, recv, recvcount, 1, recvtype)) {
         return shim_leave(call, SHIM_BY_ARGUMENTS);
     }
     return movement(call, recvcount, call->in.size, call->c->n);
@@ -345,13 +365,20 @@ static int64_t block_side(struct shim_side *s, int n, const void *buf, struct sh
     return total;
 }
 
+/* is_own_block, of blocks with counts and displacements. */
+static int is_own_v_block(const struct shim_call *call, const void *part, int64_t count, MPI_Datatype type,
+                          const struct shim_side *blocks)
+{
+    return is_own_block(part, count, type, blocks, shim_int(blocks->counts, call->c->rank),
+                        shim_int(blocks->displs, call->c->rank));
+}
+
 int shim_plan_allgatherv(struct shim_call *call, const void *send, int64_t sendcount, MPI_Datatype sendtype,
                          void *recv, struct shim_ints counts, struct shim_ints displs, MPI_Datatype recvtype)
 {
-    int aliases = sendcount != 0 && is_alias(send, recv); /* an address of nothing means nothing */
     int64_t total = block_side(&call->in, call->c->n, recv, counts, displs, recvtype);
     call->has_out = call->has_in = 1;
-    if (total < 0 || aliases) {
+    if (total < 0 || is_own_v_block(call, send, sendcount, sendtype, &call->in)) {
         return shim_leave(call, SHIM_BY_ARGUMENTS);
     }
     if (send == MPI_IN_PLACE) {
@@ -378,13 +405,14 @@ static int leaf_side(struct shim_side *s, int *has, const void *buf, int64_t cou
     return count == 0 || side_any(s, buf, count, type);
 }
 
-/* The root's blocks; own is the address of this rank's own. @return 0: MPI refuses one of them */
-static int root_side(const struct shim_call *call, struct shim_side *s, const void *own, const void *blocks,
-                     struct shim_ints counts, struct shim_ints displs, MPI_Datatype type)
+/* The root's blocks, beside its part. @return 0: MPI refuses one of them */
+static int root_side(const struct shim_call *call, struct shim_side *s, const void *part, int64_t count,
+                     MPI_Datatype its_type, const void *blocks, struct shim_ints counts,
+                     struct shim_ints displs, MPI_Datatype type)
 {
     return call->c->rank == call->root ? block_side(s, call->c->n, blocks, counts, displs, type) >= 0 &&
-                                             (shim_int(counts, call->root) == 0 || !is_alias(own, blocks))
-                                       : own != MPI_IN_PLACE;
+                                             !is_own_v_block(call, part, count, its_type, s)
+                                       : part != MPI_IN_PLACE;
 }
 
 static int by_communicator(struct shim_call *call, const struct shim_side *leaf)
@@ -404,7 +432,8 @@ int shim_plan_alltoallv(struct shim_call *call, const void *send, struct shim_in
                         struct shim_ints sdispls, MPI_Datatype sendtype, void *recv,
                         struct shim_ints recvcounts, struct shim_ints rdispls, MPI_Datatype recvtype)
 {
-    int aliases = is_alias(send, recv);
+    /* MPICH refuses no more: parts of one buffer may be disjoint. */
+    int aliases = sendcounts.at == recvcounts.at && sendtype == recvtype && is_alias(send, recv);
     int64_t in, out;
     if (send == MPI_IN_PLACE) {
         send = recv;
@@ -427,7 +456,8 @@ int shim_plan_gatherv(struct shim_call *call, const void *send, int64_t sendcoun
 {
     call->has_in = call->c->rank == root;
     call->root = root;
-    if (!root_is_good(call, root) || !root_side(call, &call->in, send, recv, counts, displs, recvtype)) {
+    if (!root_is_good(call, root) ||
+        !root_side(call, &call->in, send, sendcount, sendtype, recv, counts, displs, recvtype)) {
         return shim_leave(call, SHIM_BY_ARGUMENTS);
     }
     if (send == MPI_IN_PLACE) {
@@ -447,7 +477,8 @@ int shim_plan_scatterv(struct shim_call *call, const void *send, struct shim_int
 {
     call->has_out = call->c->rank == root;
     call->root = root;
-    if (!root_is_good(call, root) || !root_side(call, &call->out, recv, send, counts, displs, sendtype)) {
+    if (!root_is_good(call, root) ||
+        !root_side(call, &call->out, recv, recvcount, recvtype, send, counts, displs, sendtype)) {
         return shim_leave(call, SHIM_BY_ARGUMENTS);
     }
     if (recv == MPI_IN_PLACE) {
