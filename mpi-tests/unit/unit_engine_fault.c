@@ -539,7 +539,7 @@ static void fail_to_plan(struct fake_rank *r)
                    fake_has(rondo_last_error(r->comm), "injected failure"),
                "%s", rondo_last_error(r->comm));
     FAKE_CHECK(r, rondo_barrier(r->comm, NULL) != RONDO_SUCCESS, "a barrier succeeds");
-    FAKE_OK(r, rondo_stream_destroy(stream));
+    (void)rondo_stream_destroy(stream); /* it says that a call of it failed */
 }
 
 static void a_rank_that_cannot_make_its_call_tells_the_others(void **state)
