@@ -124,23 +124,57 @@ static void a_refused_call_ends_its_group_and_nothing_else(void **state)
 
 /* ---- life ---- */
 
+static void await(struct rank *r, ncclComm_t comm)
+{
+    ncclResult_t state;
+    do {
+        CHECK(ncclCommGetAsyncError(comm, &state) == ncclSuccess);
+    } while (state == ncclInProgress && !r->failed);
+    CHECK(state == ncclSuccess);
+}
+
+/* Without a config, a child does not block either. A rank without a colour has no communicator all the same. */
+static void nonblocking_children(struct rank *r, ncclComm_t parent)
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclComm_t child = NULL;
+    ncclResult_t result;
+    int n = 0;
+    if (r->rank > 0) {
+        usleep(100000);
+    }
+    result = ncclCommSplit(parent, 0, 0, &child, NULL);
+    CHECK(result == ncclInProgress || (r->rank > 0 && result == ncclSuccess));
+    await(r, child);
+    CHECK(ncclCommCount(child, &n) == ncclSuccess && n == r->n);
+    CHECK(ncclCommDestroy(child) == ncclSuccess);
+    config.blocking = 0;
+    child = (ncclComm_t)(void *)&n;
+    result = ncclCommSplit(parent, r->rank == 1 ? NCCL_SPLIT_NOCOLOR : 0, 0, &child, &config);
+    CHECK(result == ncclSuccess || (r->rank != 1 && result == ncclInProgress));
+    CHECK((child == NULL) == (r->rank == 1));
+    if (child != NULL) {
+        await(r, child);
+        CHECK(ncclCommCount(child, &n) == ncclSuccess && n == r->n - 1);
+    }
+    CHECK(ncclCommDestroy(child) == ncclSuccess);
+}
+
 static void nonblocking(struct rank *r)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     ncclComm_t comm = NULL;
-    ncclResult_t state, result;
+    ncclResult_t result;
     int n = -1, mine = 1, sum = 0;
     ncclUniqueId *id = r->arg;
     config.blocking = 0;
     config.commName = "lazy";
     result = ncclCommInitRankConfig(&comm, r->n, *id, r->rank, &config);
     CHECK(result == ncclInProgress || result == ncclSuccess);
-    do {
-        CHECK(ncclCommGetAsyncError(comm, &state) == ncclSuccess);
-    } while (state == ncclInProgress && !r->failed);
-    CHECK(state == ncclSuccess);
+    await(r, comm);
     CHECK(ncclCommCount(comm, &n) == ncclSuccess && n == r->n);
     CHECK(ncclAllReduce(&mine, &sum, 1, ncclInt, ncclSum, comm, NULL) == ncclSuccess && sum == r->n);
+    nonblocking_children(r, comm);
     CHECK(ncclCommFinalize(comm) == ncclSuccess);
     CHECK(ncclCommDestroy(comm) == ncclSuccess);
 }

@@ -391,6 +391,16 @@ rondo_status rondo_engine_bytes(rondo_comm *comm, uint64_t *bytes)
     return RONDO_SUCCESS;
 }
 
+rondo_status rondo_engine_config(rondo_comm *comm, rondo_config *config)
+{
+    struct rondo_ctx *ctx;
+    RONDO_TRY(rondo_comm_visit(comm, "rondo_engine_config", &ctx));
+    *config = ctx->job.config;
+    config->name = NULL;
+    rondo_comm_unvisit(comm);
+    return RONDO_SUCCESS;
+}
+
 void rondo_engine_end(rondo_comm *comm, rondo_status reason, const char *text)
 {
     struct rondo_ctx *ctx;

@@ -81,11 +81,19 @@ NCCL_FACE(ncclResult_t, GetUniqueId, ncclUniqueId *uniqueId) { return make_id("n
 
 /* ---- creation ---- */
 
-static rondo_status create(const char *call, const ncclUniqueId *uid, int nranks, int rank,
-                           const ncclConfig_t *config, int device, rondo_comm **comm)
+static rondo_status meet(const ncclUniqueId *uid, int nranks, int rank, const rondo_config *config,
+                         rondo_comm **comm)
 {
     struct rondo_meeting_id id;
     struct rondo_bootstrap *bootstrap;
+    memcpy(&id, uid->internal, sizeof(id));
+    RONDO_TRY(rondo_bootstrap_meeting(&id, rank, nranks, &bootstrap));
+    return rondo_engine_create(bootstrap, config, comm);
+}
+
+static rondo_status create(const char *call, const ncclUniqueId *uid, int nranks, int rank,
+                           const ncclConfig_t *config, int device, rondo_comm **comm)
+{
     rondo_config mine;
     RONDO_TRY(nccl_config_decode(call, config, &mine));
     if (device == RONDO_CONFIG_DEFAULT) {
@@ -93,9 +101,7 @@ static rondo_status create(const char *call, const ncclUniqueId *uid, int nranks
     } else {
         mine.device = device;
     }
-    memcpy(&id, uid->internal, sizeof(id));
-    RONDO_TRY(rondo_bootstrap_meeting(&id, rank, nranks, &bootstrap));
-    return rondo_engine_create(bootstrap, &mine, comm);
+    return meet(uid, nranks, rank, &mine, comm);
 }
 
 /* NCCL leaves NULL behind after an error. */
@@ -178,6 +184,20 @@ NCCL_FACE(ncclResult_t, CommInitAll, ncclComm_t *comm, int ndev, const int *devl
 
 /* ---- children ---- */
 
+/* Without a config, a child has its parent's. */
+static rondo_status child_config(const char *call, rondo_comm *parent, const ncclConfig_t *config,
+                                 rondo_config *mine)
+{
+    rondo_config theirs;
+    RONDO_TRY(nccl_config_decode(call, config, mine));
+    if (config == NULL) {
+        RONDO_TRY(rondo_engine_config(parent, &theirs));
+        mine->blocking = theirs.blocking;
+        mine->max_channels = theirs.max_channels;
+    }
+    return RONDO_SUCCESS;
+}
+
 static int is_missing(const char *call, ncclComm_t *newcomm)
 {
     if (newcomm == NULL) {
@@ -194,8 +214,11 @@ NCCL_FACE(ncclResult_t, CommSplit, ncclComm_t comm, int color, int key, ncclComm
     if (is_missing("ncclCommSplit", newcomm)) {
         return ncclInvalidArgument;
     }
-    status = nccl_config_decode("ncclCommSplit", config, &mine);
+    status = child_config("ncclCommSplit", nccl_comm(comm), config, &mine);
     if (status == RONDO_SUCCESS) {
+        if (color == NCCL_SPLIT_NOCOLOR) {
+            mine.blocking = 1; /* its communicator is NULL on return */
+        }
         status = rondo_comm_split(nccl_comm(comm), color, key, &mine, nccl_place(newcomm));
     }
     return created(status, newcomm);
@@ -209,7 +232,7 @@ NCCL_FACE(ncclResult_t, CommShrink, ncclComm_t comm, int *excludeRanksList, int 
     if (is_missing("ncclCommShrink", newcomm)) {
         return ncclInvalidArgument;
     }
-    status = nccl_config_decode("ncclCommShrink", config, &mine);
+    status = child_config("ncclCommShrink", nccl_comm(comm), config, &mine);
     if (status == RONDO_SUCCESS) {
         status = rondo_comm_shrink(nccl_comm(comm), excludeRanksList, excludeRanksCount, shrinkFlags, &mine,
                                    nccl_place(newcomm));
@@ -266,6 +289,7 @@ static rondo_status grow(rondo_comm *comm, int nranks, const ncclUniqueId *id, i
                          const ncclConfig_t *config, rondo_comm **newcomm)
 {
     struct grown mine = { .nranks = nranks, .has_id = id != NULL };
+    rondo_config settings, theirs;
     int old;
     if (comm == NULL) { /* a new member */
         return id == NULL ? rondo_fail(RONDO_INVALID_ARGUMENT,
@@ -273,6 +297,8 @@ static rondo_status grow(rondo_comm *comm, int nranks, const ncclUniqueId *id, i
                           : create("ncclCommGrow", id, nranks, rank, config, RONDO_CONFIG_DEFAULT, newcomm);
     }
     RONDO_TRY(rondo_comm_count(comm, &old));
+    RONDO_TRY(child_config("ncclCommGrow", comm, config, &settings));
+    RONDO_TRY(rondo_engine_config(comm, &theirs));
     if (rank != -1 || nranks <= old) {
         return rondo_fail(
             RONDO_INVALID_ARGUMENT,
@@ -289,7 +315,8 @@ static rondo_status grow(rondo_comm *comm, int nranks, const ncclUniqueId *id, i
     }
     RONDO_TRY(agree(comm, old, &mine));
     RONDO_TRY(rondo_comm_rank(comm, &rank));
-    return create("ncclCommGrow", &mine.id, nranks, rank, config, RONDO_CONFIG_DEFAULT, newcomm);
+    settings.device = theirs.device; /* the thread may have gone to another one */
+    return meet(&mine.id, nranks, rank, &settings, newcomm);
 }
 
 NCCL_FACE(ncclResult_t, CommGrow, ncclComm_t comm, int nRanks, const ncclUniqueId *uniqueId, int rank,
