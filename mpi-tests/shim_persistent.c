@@ -154,8 +154,32 @@ void a_persistent_call_outlives_its_communicator(void)
     persistents_check(&p, 1);
     persistents_free(&p);
 }
+/* What requests hold that outlive their communicators goes with them, in any order. */
+void freed_persistent_calls_make_room(void)
+{
+    MPI_Comm comm;
+    for (int i = 0; i < 8; i++) {
+        int one = 1, sums[2];
+        MPI_Request requests[2];
+        MPI_Status statuses[2];
+        MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+        for (int k = 0; k < 2; k++) {
+            INIT(Allreduce)(&one, &sums[k], 1, MPI_INT, MPI_SUM, comm, MPI_INFO_NULL, &requests[k]);
+        }
+        MPI_Comm_free(&comm);
+        MPI_Startall(2, requests);
+        MPI_Waitall(2, requests, statuses);
+        check(sums[0] == nranks && sums[1] == nranks, "the sums");
+        MPI_Request_free(&requests[rank % 2]);
+        MPI_Request_free(&requests[1 - rank % 2]);
+    }
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    warm(comm);
+    MPI_Comm_free(&comm);
+}
 #else
 void the_programs_attributes_are_left_alone(void) {}
 void persistent_calls_start_in_any_order(void) {}
 void a_persistent_call_outlives_its_communicator(void) {}
+void freed_persistent_calls_make_room(void) {}
 #endif

@@ -3,9 +3,10 @@
  * after what users of similar layers report. With RONDO_MPI_REPORT=FILE it also checks that Rondo carried
  * calls.
  *
- *   shim_semantics [threads | death | blocking]
+ *   shim_semantics [threads | death | blocking | room]
  *
  * blocking: Rondo carries blocking calls only, so the cases that MPI alone fails are left out.
+ * room: RONDO_MPI_COMMS is small, and must be enough.
  * threads: with MPI_THREAD_MULTIPLE, collectives of several threads. death: the last rank kills itself while
  * the others wait for it in a collective; they must end with an error.
  */
@@ -361,6 +362,25 @@ static void a_failed_call_harms_its_communicator_alone(void)
     MPI_Comm_free(&good);
 }
 
+/* A communicator that the settings have no room for shows in the report. */
+static void failed_communicators_make_room(void)
+{
+    MPI_Comm comm;
+    for (int i = 0; i < 8; i++) {
+        int two[2] = { 1, 1 }, sums[2];
+        MPI_Comm bad;
+        MPI_Comm_dup(MPI_COMM_WORLD, &bad);
+        MPI_Comm_set_errhandler(bad, MPI_ERRORS_RETURN);
+        warm(bad);
+        check(MPI_Allreduce(two, sums, rank == 0 ? 1 : 2, MPI_INT, MPI_SUM, bad) != MPI_SUCCESS,
+              "an error of the call with different counts");
+        MPI_Comm_free(&bad);
+    }
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    warm(comm);
+    MPI_Comm_free(&comm);
+}
+
 static void communicators_go_in_any_order(void)
 {
     enum { N = 12 };
@@ -559,6 +579,21 @@ static void a_killed_rank_ends_the_job(void)
 
 /* ---- the report ---- */
 
+/* @return whether a line of the file has the text */
+static int report_has(const char *file, const char *text)
+{
+    char line[512];
+    int found = 0;
+    FILE *f = fopen(file, "r");
+    while (f != NULL && fgets(line, sizeof line, f) != NULL) {
+        found |= strstr(line, text) != NULL;
+    }
+    if (f != NULL) {
+        fclose(f);
+    }
+    return found;
+}
+
 static int report_says_taken(const char *file)
 {
     char line[512];
@@ -628,7 +663,8 @@ int main(int argc, char **argv)
     const char *report = getenv("RONDO_MPI_REPORT");
     int level, all = 0, n = (int)(sizeof cases / sizeof *cases);
     int threads = argc > 1 && strcmp(argv[1], "threads") == 0,
-        blocking = argc > 1 && strcmp(argv[1], "blocking") == 0, death = argc > 1 && !threads && !blocking;
+        blocking = argc > 1 && strcmp(argv[1], "blocking") == 0,
+        room = argc > 1 && strcmp(argv[1], "room") == 0, death = argc > 1 && !threads && !blocking && !room;
     MPI_Init_thread(&argc, &argv, threads ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, &level);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &nranks);
@@ -642,7 +678,12 @@ int main(int argc, char **argv)
         what = "a_killed_rank_ends_the_job";
         a_killed_rank_ends_the_job();
     }
-    for (int i = 0; i < n - !threads; i++) {
+    if (room) {
+        what = "room";
+        failed_communicators_make_room();
+        freed_persistent_calls_make_room();
+    }
+    for (int i = 0; i < n - !threads && !room; i++) {
         what = cases[i].name;
         complaint = cases[i].complaint;
         if ((report != NULL && !blocking) || !cases[i].only_rondo) {
@@ -655,8 +696,12 @@ int main(int argc, char **argv)
         printf("the report %s does not say that Rondo carried an allreduce\n", report);
         all++;
     }
+    if (rank == 0 && room && report_has(report, "RONDO_MPI_COMMS")) {
+        printf("the report %s says that there was no room for a communicator\n", report);
+        all++;
+    }
     if (rank == 0) {
-        printf("shim_semantics: %d cases, %d wrong\n", n - !threads, all);
+        printf("shim_semantics: %d cases, %d wrong\n", room ? 2 : n - !threads, all);
     }
     return all != 0;
 }

@@ -136,18 +136,66 @@ static void children_leave(struct shim_comm *c)
 {
     for (int i = 0; i < c->nchildren; i++) {
         struct shim_comm *child = c->children[i];
-        if (child->busy) {
+        pthread_mutex_lock(&process.lock);
+        int stays = child->busy;
+        if (stays) {
             child->comm = MPI_COMM_SELF; /* whose error handler is called */
             child->orphan = 1;
-            pthread_mutex_lock(&process.lock);
             child->next = process.orphans;
             process.orphans = child;
-            pthread_mutex_unlock(&process.lock);
-        } else {
+        }
+        pthread_mutex_unlock(&process.lock);
+        if (!stays) {
             rondo_end(child);
             free(child);
         }
     }
+}
+
+uint64_t shim_comm_free_children(const struct shim_comm *c)
+{
+    uint64_t bits = 0;
+    pthread_mutex_lock(&process.lock);
+    for (int i = 0; i < c->nchildren; i++) {
+        bits |= c->children[i]->busy || c->children[i]->failed ? 0 : UINT64_C(1) << i;
+    }
+    pthread_mutex_unlock(&process.lock);
+    return bits;
+}
+
+void shim_comm_take_child(struct shim_comm *child)
+{
+    pthread_mutex_lock(&process.lock);
+    child->busy = 1;
+    pthread_mutex_unlock(&process.lock);
+}
+
+void shim_comm_leave_child(struct shim_comm *child)
+{
+    pthread_mutex_lock(&process.lock);
+    int ends = child->orphan;
+    child->busy = 0;
+    for (struct shim_comm **at = &process.orphans; ends && *at != NULL; at = &(*at)->next) {
+        if (*at == child) {
+            *at = child->next;
+            break;
+        }
+    }
+    pthread_mutex_unlock(&process.lock);
+    if (ends) {
+        rondo_end(child);
+        free(child);
+    }
+}
+
+void shim_comm_fail(struct shim_comm *c)
+{
+    c->failed = 1;
+    shim_thread.inside = 1;
+    rondo_comm_abort(c->rondo); /* the other ranks' calls end, too */
+    shim_thread.inside = 0;
+    c->rondo = NULL;
+    __atomic_sub_fetch(&process.nlive, 1, __ATOMIC_RELAXED);
 }
 
 static int comm_deleted(MPI_Comm comm, int key, void *value, void *extra)

@@ -64,24 +64,13 @@ static struct persistent *find(MPI_Request handle)
 
 /* ---- the children of a communicator ---- */
 
-/* Bits of the children that are free here, and of what this rank could make. With the lock held. */
-static uint64_t children_offer(const struct shim_comm *c, const struct shim_comm *spare)
-{
-    uint64_t offer = spare != NULL ? UINT64_C(1) << SHIM_MAX_CHILDREN : 0;
-    for (int i = 0; i < c->nchildren; i++) {
-        offer |= c->children[i]->busy || c->children[i]->failed ? 0 : UINT64_C(1) << i;
-    }
-    return offer;
-}
-
 /* Collective. @return NULL: MPI carries the call, on all ranks */
 static struct shim_comm *child_get(struct shim_comm *c)
 {
     struct shim_comm *spare = shim_comm_new_child(c), *child = NULL;
-    uint64_t mine, all = 0;
-    pthread_mutex_lock(&process.lock);
-    mine = children_offer(c, spare);
-    pthread_mutex_unlock(&process.lock);
+    /* Of the children that are free here, and of one that this rank could make. */
+    uint64_t mine = shim_comm_free_children(c) | (spare != NULL ? UINT64_C(1) << SHIM_MAX_CHILDREN : 0);
+    uint64_t all = 0;
     if (PMPI_Allreduce(&mine, &all, 1, MPI_UINT64_T, MPI_BAND, c->comm) == MPI_SUCCESS && all != 0) {
         int first = __builtin_ctzll(all);
         if (first < SHIM_MAX_CHILDREN) {
@@ -93,9 +82,7 @@ static struct shim_comm *child_get(struct shim_comm *c)
     }
     free(spare);
     if (child != NULL) {
-        pthread_mutex_lock(&process.lock);
-        child->busy = 1;
-        pthread_mutex_unlock(&process.lock);
+        shim_comm_take_child(child);
     }
     return child;
 }
@@ -326,19 +313,21 @@ int MPI_Startall(int count, MPI_Request requests[])
 int MPI_Request_free(MPI_Request *request)
 {
     struct persistent *p = request != NULL ? find(*request) : NULL;
+    struct shim_comm *child;
     if (p == NULL) {
         return PMPI_Request_free(request);
     }
+    child = p->plan.c;
     side_drop(&p->plan.in, p->plan.has_in);
     side_drop(&p->plan.out, p->plan.has_out);
     free(p->sizes);
     pthread_mutex_lock(&process.lock);
     *place_of(p->request.handle) = p->next;
     __atomic_sub_fetch(&process.nlive, 1, __ATOMIC_RELEASE);
-    p->plan.c->busy = 0;
     p->next = process.idle;
     process.idle = p;
     pthread_mutex_unlock(&process.lock);
+    shim_comm_leave_child(child);
     return PMPI_Request_free(request);
 }
 

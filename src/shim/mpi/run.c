@@ -330,16 +330,12 @@ int shim_error(struct shim_call *call, rondo_status status)
 {
     struct shim_comm *c = call->c;
     if (!c->failed) {
-        c->failed = 1;
         if (!rondo_error_logged()) {
             rondo_fail_aloud(status);
         }
         RONDO_WARN("rank %d: Rondo failed in an MPI %s, so the MPI communicator has no collectives any more",
                    c->rank, shim_coll_name((enum shim_coll)call->coll));
-        shim_thread.inside = 1;
-        rondo_comm_abort(c->rondo); /* the other ranks' calls end, too */
-        shim_thread.inside = 0;
-        c->rondo = NULL;
+        shim_comm_fail(c);
     }
     if (!shim_inside_mpi) {
         PMPI_Comm_call_errhandler(c->comm, MPI_ERR_OTHER);

@@ -168,6 +168,14 @@ struct shim_comm *shim_comm_new_child(const struct shim_comm *c);
 /** Create its communicator of Rondo and make it the last child of c; collective. @return 0: failed, on all
  * ranks */
 int shim_comm_make_child(struct shim_comm *c, struct shim_comm *child);
+/** Bits of the children of c that no persistent call uses. */
+uint64_t shim_comm_free_children(const struct shim_comm *c);
+/** Give a child to a persistent call. */
+void shim_comm_take_child(struct shim_comm *child);
+/** The persistent call is freed: a later one may use the child, which ends if its communicator has gone. */
+void shim_comm_leave_child(struct shim_comm *child);
+/** Abort Rondo's communicator. */
+void shim_comm_fail(struct shim_comm *c);
 
 /* The settings (RONDO_MPI_*), read once. */
 struct shim_settings {
