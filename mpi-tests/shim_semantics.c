@@ -5,7 +5,8 @@
  *
  *   shim_semantics [threads | death | blocking | room]
  *
- * blocking: Rondo carries blocking calls only, so the cases that MPI alone fails are left out.
+ * blocking: Rondo carries blocking calls only, so the cases that MPI alone fails are left out, and MPI_Init is
+ * not taken over.
  * room: RONDO_MPI_COMMS is small, and must be enough.
  * threads: with MPI_THREAD_MULTIPLE, collectives of several threads. death: the last rank kills itself while
  * the others wait for it in a collective; they must end with an error.
@@ -577,6 +578,29 @@ static void a_killed_rank_ends_the_job(void)
     check(0, "collectives go on without a rank");
 }
 
+/* ---- the end ---- */
+
+static int on_finalize(MPI_Comm comm, int keyval, void *value, void *extra)
+{
+    int one = 1, sum = 0;
+    (void)comm, (void)keyval, (void)value, (void)extra;
+    MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    if (sum != nranks) {
+        printf("rank %d: the sum of a callback in MPI_Finalize is %d\n", rank, sum);
+        exit(1);
+    }
+    return MPI_SUCCESS;
+}
+
+/* MPI_Finalize will call back. */
+static void callback_add(void)
+{
+    int keyval;
+    MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, on_finalize, &keyval, NULL);
+    MPI_Comm_set_attr(MPI_COMM_SELF, keyval, NULL);
+    MPI_Comm_free_keyval(&keyval);
+}
+
 /* ---- the report ---- */
 
 /* @return whether a line of the file has the text */
@@ -673,6 +697,9 @@ int main(int argc, char **argv)
         MPI_Finalize();
         return 77;
     }
+    if (rank == 0 && !blocking) { /* the others after all else */
+        callback_add();
+    }
     warm(MPI_COMM_WORLD);
     if (death) {
         what = "a_killed_rank_ends_the_job";
@@ -691,6 +718,9 @@ int main(int argc, char **argv)
         }
     }
     MPI_Allreduce(&failures, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    if (rank > 0 && !blocking) {
+        callback_add();
+    }
     MPI_Finalize();
     if (rank == 0 && report != NULL && !report_says_taken(report)) {
         printf("the report %s does not say that Rondo carried an allreduce\n", report);

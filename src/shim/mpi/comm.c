@@ -251,6 +251,35 @@ static void process_begin(void)
     process.ready = 1;
 }
 
+static void process_begin_once(void)
+{
+    pthread_mutex_lock(&process.lock);
+    if (!process.ready) {
+        process_begin();
+    }
+    pthread_mutex_unlock(&process.lock);
+}
+
+static int is_mpi_running(void)
+{
+    int initialized = 0, finalized = 0;
+    PMPI_Initialized(&initialized);
+    PMPI_Finalized(&finalized);
+    return initialized && !finalized;
+}
+
+/* librondo_pmpi.so says that MPI_Init has returned. MPI_Finalize deletes the attributes of MPI_COMM_SELF
+ * before all else, the first one last: so the collectives that a program's own callbacks make then find Rondo
+ * on all ranks. Where nobody says it, a process begins with its first collective, each at a time of its own.
+ */
+void rondo_pmpi_begun(void);
+__attribute__((visibility("default"))) void rondo_pmpi_begun(void)
+{
+    if (is_mpi_running()) {
+        process_begin_once();
+    }
+}
+
 static struct shim_comm *comm_attach(MPI_Comm comm)
 {
     struct shim_comm *c = calloc(1, sizeof *c);
@@ -282,11 +311,7 @@ static struct shim_comm *comm_look_up(MPI_Comm comm)
     if (__atomic_load_n(&process.closed, __ATOMIC_ACQUIRE)) {
         return &shut;
     }
-    pthread_mutex_lock(&process.lock);
-    if (!process.ready) {
-        process_begin();
-    }
-    pthread_mutex_unlock(&process.lock);
+    process_begin_once();
     if (shim_process_settings.off || (shim_process_settings.allowed == 0 && !shim_reporting)) {
         return &off;
     }
@@ -298,11 +323,8 @@ static struct shim_comm *comm_look_up(MPI_Comm comm)
 
 struct shim_comm *shim_comm_find(MPI_Comm comm)
 {
-    int initialized = 0, finalized = 0;
     unsigned generation = __atomic_load_n(&shim_generation, __ATOMIC_ACQUIRE);
-    PMPI_Initialized(&initialized);
-    PMPI_Finalized(&finalized);
-    if (!initialized || finalized || comm == MPI_COMM_NULL) {
+    if (!is_mpi_running() || comm == MPI_COMM_NULL) {
         return NULL;
     }
     struct shim_comm *c = comm_look_up(comm);

@@ -49,8 +49,13 @@
 
 #define EACH_(Y, NAME, name, Name) NAMES_(Y, NAME, name, Name)
 #define WAIT_(Y, Name) Y(MPI_##Name)
-/* Y(function) for every function. */
+/* Y(function) for every function, but those that begin MPI. */
 #define EVERY_(Y) SHIM_TABLE(EACH_, Y) STARTS_(Y) WAITS_(Y)
+#define INITS_(Y)                   \
+    Y(MPI_Init)                     \
+    Y(MPI_Init_thread)              \
+    FORTRAN_(Y, mpi_init, MPI_INIT) \
+    FORTRAN_(Y, mpi_init_thread, MPI_INIT_THREAD)
 #define STARTS_(Y)                    \
     Y(MPI_Start)                      \
     Y(MPI_Startall)                   \
@@ -152,6 +157,7 @@ static int missing(SHIM_ANY_PARAMS)
 
 static void *face;                 /* NULL: there is none */
 static int (*takes)(const char *); /* of the face: does it need this one of MPI's waits? */
+static void (*begun)(void);        /* of the face: MPI has been initialised */
 
 static void face_find(void)
 {
@@ -160,15 +166,17 @@ static void face_find(void)
     face = face_open();
     symbol = face != NULL ? dlsym(face, "rondo_pmpi_takes") : NULL;
     memcpy(&takes, &symbol, sizeof takes);
+    symbol = face != NULL ? dlsym(face, "rondo_pmpi_begun") : NULL;
+    memcpy(&begun, &symbol, sizeof begun);
 }
+static pthread_once_t face_once = PTHREAD_ONCE_INIT;
 
 /* Waits that the face does not need stay as they were. @return what the slot holds now */
 static any_function slot_fill(const char *name, any_function *slot, int is_wait)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
     any_function function = missing;
     void *symbol = NULL;
-    pthread_once(&once, face_find);
+    pthread_once(&face_once, face_find);
     if (face != NULL && (!is_wait || (takes != NULL && takes(name)))) {
         symbol = dlsym(face, name);
     }
@@ -205,3 +213,23 @@ WAITS_(FIRST_WAIT_)
     int function(SHIM_ANY_PARAMS) { return shim_at_##function(SHIM_ANY_ARGS); }
 #endif
 EVERY_(ENTRY_)
+
+/* MPI's own functions begin MPI, or those of a tool behind this library. */
+static int begin(const char *name, SHIM_ANY_PARAMS)
+{
+    any_function function = missing;
+    pthread_once(&face_once, face_find);
+    void *symbol = own_function(name);
+    if (symbol != NULL) {
+        memcpy(&function, &symbol, sizeof function);
+    }
+    int code = function(SHIM_ANY_ARGS);
+    if (begun != NULL) {
+        begun();
+    }
+    return code;
+}
+#define BEGIN_(function)           \
+    int function(SHIM_ANY_PARAMS); \
+    int function(SHIM_ANY_PARAMS) { return begin(#function, SHIM_ANY_ARGS); }
+INITS_(BEGIN_)
