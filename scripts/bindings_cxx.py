@@ -26,11 +26,11 @@ def parameters(function, form):
 
 def method(function, form):
     """The method that throws, and the one that returns the status."""
-    inside = {"comm": "handle_", "type": "type" if form == "untyped" else "dtype<T>"}
+    inside = {"comm": "get()", "type": "type" if form == "untyped" else "dtype<T>"}
     call = f"rondo_{function.name}({', '.join(inside.get(name, name) for name in function.names)})"
     head = "    template <class T>\n" if form in ("typed", "null") else ""
     params = parameters(function, form)
-    return [f"{head}    void {function.name}({', '.join(params)})", "    {", f"        check({call}, handle_);", "    }",
+    return [f"{head}    void {function.name}({', '.join(params)})", "    {", f"        check({call}, get());", "    }",
             f"{head}    [[nodiscard]] rondo_status {function.name}(std::nothrow_t, {', '.join(params)}) noexcept",
             "    {", f"        return {call};", "    }"]
 

@@ -152,6 +152,18 @@ static void children(rondo::comm &comm)
         others.destroy();
         CHECK(!others);
     }
+    /* What a group makes comes to be at its end, or comes to nothing; by then the object has moved. */
+    rondo::comm later, never;
+    rondo::group([&] { later = comm.split(me == 0 ? RONDO_SPLIT_NOCOLOR : 0, me); });
+    CHECK((me == 0) == !later);
+    CHECK(!later || later.count() == n - 1);
+    int x = 0;
+    THROWS(RONDO_INVALID_ARGUMENT, rondo::group([&] {
+               never = comm.split(0, me);
+               CHECK(rondo::comm::create(std::nothrow, nullptr, 0, rondo::config(), later) == RONDO_INVALID_ARGUMENT);
+               comm.broadcast(&x, &x, 1, n);
+           }));
+    CHECK(!never && (me == 0) == !later);
     /* Ranks that are threads; then an exception leaves a scope, which aborts the communicator. */
     rondo::local place = rondo::local::create(2);
     auto thread = [&place](int rank, bool leaves) {
