@@ -6,10 +6,12 @@ usage: calls.py openmpi|mpich         run under mpirun
 """
 import array
 import ctypes
+import gc
 import json
 import sys
 import tempfile
 import threading
+import weakref
 
 import rondo
 
@@ -114,6 +116,49 @@ def streams(comm):
     again.abort()
 
 
+def dropped(comm):
+    """What a program drops lives as long as the engine uses it."""
+
+    def start():
+        stream, total = rondo.Stream(), doubles(1000)
+        comm.all_reduce(doubles(1000, 1), total, stream=stream)
+        return weakref.ref(total)
+
+    stream, total = rondo.Stream(), start()
+    gc.collect()
+    assert total() is not None
+    comm.barrier()
+    while total() is not None:
+        stream.query()
+    total = doubles(1000)
+    with rondo.group():
+        comm.all_reduce(doubles(1000, 1), total, stream=stream)
+        assert stream.query()  # the call is not enqueued yet
+        total = weakref.ref(total)
+    assert total() is not None
+    stream.synchronize()
+    assert total() is None
+    with rondo.group():
+        comm.all_reduce(doubles(1000, 1), doubles(1000), stream=stream)
+        total = start()
+        del stream
+    assert total() is not None
+    comm.barrier()
+    with rondo.group():  # at its end the engine says that nothing came of it
+        comm.split(rondo.SPLIT_NOCOLOR)
+        cells = [ctypes.c_void_p(1) for _ in range(1000)]
+    assert all(cell.value == 1 for cell in cells)
+    child, buffer, ended = comm.split(0), doubles(100), doubles(100)
+    child.register(buffer)
+    child.register(ended).end()
+    buffer, ended = weakref.ref(buffer), weakref.ref(ended)
+    gc.collect()
+    assert buffer() is not None and ended() is None
+    child.destroy()
+    gc.collect()
+    assert buffer() is None
+
+
 class Interface:
     """An array by __array_interface__ alone."""
 
@@ -175,6 +220,12 @@ def buffers(comm):
     raises(bad, lambda: comm.all_reduce(3, b), "int", "buffer protocol")
     raises(bad, lambda: comm.all_gatherv(doubles(n), doubles(n), [1] * (n - 1)), "each of")
     raises(bad, lambda: comm.all_gatherv(doubles(n), doubles(n), [2] * n), "need")
+    own = doubles(n) if comm.rank == 0 else None, [1] * n if comm.rank == 0 else None
+    raises(bad, lambda: comm.scatterv(*own, None, doubles(1), 2), "recv has 1", "recvcount is 2")
+    raises(bad, lambda: comm.scatterv(*own, None, doubles(1), -1), "recvcount is -1")
+    raises(bad, lambda: comm.gatherv(doubles(1), 2, *own), "send has 1", "sendcount is 2")
+    raises(bad, lambda: comm.gatherv(doubles(1), -1, *own), "sendcount is -1")
+    raises(bad, lambda: comm.broadcast(b, b, count=-1), "count is -1")
     gpu = Interface(a, "<f4", (4,), attribute="__cuda_array_interface__")
     raises(bad, lambda: comm.all_reduce(gpu, gpu), "GPU", "device=")
 
@@ -252,6 +303,7 @@ def main():
     with rondo.Comm(WORLD[mpi], mpi=mpi, name="calls", timeout_ms=60000) as comm:
         collectives(comm)
         streams(comm)
+        dropped(comm)
         buffers(comm)
         arrays(comm)
         errors(comm, mpi)

@@ -1,14 +1,27 @@
 """Communicators, streams, groups."""
 import ctypes
+import itertools
 import os
 import threading
 
 from . import _api, _buffers
 from ._buffers import Buffer
-from ._errors import bad_argument
+from ._errors import Error, bad_argument
 from ._library import Config, check, creator, engine
 
-_thread = threading.local()
+_numbers = itertools.count()
+# Streams that their programs have dropped, and the memory of their calls: the engine may still use both.
+_dropped = []
+
+
+class _Thread(threading.local):
+    """This thread's open groups, and what their calls use until the end of the outermost one: pairs of a Stream,
+    or None, and memory."""
+
+    depth, held = 0, ()
+
+
+_thread = _Thread()
 
 
 def version():
@@ -55,30 +68,46 @@ class Stream:
     """A stream of host memory. It keeps the buffers of its calls alive until it has passed them."""
 
     def __init__(self):
-        self.handle, self._held = ctypes.c_void_p(), []
+        self.handle, self._held = ctypes.c_void_p(), {}
+        _end_dropped()
         check(engine().rondo_stream_create(ctypes.byref(self.handle)))
+
+    def _hold(self, memory):
+        """Of a call that is enqueued."""
+        self._held[next(_numbers)] = memory
+
+    def _let_go(self, handle, function):
+        """Call a function of C. Unless something is in progress, all calls enqueued before it are complete; another
+        thread may have enqueued more since."""
+        _end_dropped()
+        before = list(self._held)
+        status = function(handle)
+        if status != _api.IN_PROGRESS:
+            for number in before:
+                self._held.pop(number, None)
+        return status
 
     def query(self):
         """Is everything enqueued complete?"""
-        status = engine().rondo_stream_query(self.handle)
+        status = self._let_go(self.handle, engine().rondo_stream_query)
         if status == _api.IN_PROGRESS:
             return False
-        self._held.clear()
         check(status)
         return True
 
     def synchronize(self):
         """Wait until everything enqueued is complete."""
-        status = engine().rondo_stream_synchronize(self.handle)
-        self._held.clear()
-        check(status)
+        check(self._let_go(self.handle, engine().rondo_stream_synchronize))
 
     def destroy(self):
         handle, self.handle = self.handle, None
         if handle:
-            status = engine().rondo_stream_destroy(handle)
-            self._held.clear()
-            check(status)
+            check(self._let_go(handle, engine().rondo_stream_destroy))
+
+    def __del__(self, dropped=_dropped):
+        # Anything may run this, so no call of C here; without a default the name may be gone at exit.
+        if self.handle:
+            dropped.append((self.handle, self._held))
 
     def __enter__(self):
         return self
@@ -87,19 +116,43 @@ class Stream:
         self.destroy()
 
 
+def _end_dropped():
+    """Destroy the dropped streams whose calls are complete."""
+    for _ in range(len(_dropped)):
+        try:
+            handle, held = _dropped.pop(0)
+        except IndexError:  # another thread was faster
+            return
+        status = _api.IN_PROGRESS
+        try:
+            status = engine().rondo_stream_query(handle)
+        finally:
+            if status == _api.IN_PROGRESS:
+                _dropped.append((handle, held))
+        if status != _api.IN_PROGRESS:
+            engine().rondo_stream_destroy(handle)
+
+
 class group:
     """with rondo.group(): the calls of the block are issued together and cannot deadlock one another."""
 
     def __enter__(self):
         check(engine().rondo_group_start())
-        _thread.depth = getattr(_thread, "depth", 0) + 1
+        _thread.held = _thread.held or []
+        _thread.depth += 1
         return self
 
     def __exit__(self, kind, *_):
         _thread.depth -= 1
-        status = engine().rondo_group_end()
+        held = []
         if _thread.depth == 0:
-            _thread.held = []
+            held, _thread.held = _thread.held, []
+        try:
+            status = engine().rondo_group_end()
+        finally:
+            for stream, memory in held:
+                if stream is not None:
+                    stream._hold(memory)
         if kind is None:
             check(status)
 
@@ -117,15 +170,18 @@ def _stream_handle(stream):
 
 
 class _Owned:
-    """Something of a communicator that with or end() gives back."""
+    """Something of a communicator that with or end() gives back. keep stays alive with it; kept_by: a set that has it
+    until then."""
 
-    def __init__(self, value, end):
-        self.value, self._end = value, end
+    def __init__(self, value, end, keep, kept_by):
+        self.value, self._end, self._keep, self._kept_by = value, end, keep, kept_by
+        kept_by.add(self)
 
     def end(self):
         end, self._end = self._end, None
         if end:
             check(end())
+            self._kept_by.discard(self)
 
     def __enter__(self):
         return self
@@ -165,8 +221,10 @@ class Comm(_api.Calls):
         return self
 
     def _make(self, make, settings, parent=None):
-        self.handle, self._numbers = ctypes.c_void_p(), {}
+        self.handle, self._numbers, self._registered = ctypes.c_void_p(), {}, set()
         config = Config(**settings) if settings else None
+        if _thread.depth:  # whose end sets the handle to NULL if nothing came of it
+            _thread.held.append((None, self.handle))
         status = make(ctypes.byref(config) if config else None, ctypes.byref(self.handle))
         if status != _api.IN_PROGRESS:
             check(status, parent)
@@ -190,15 +248,20 @@ class Comm(_api.Calls):
 
     def destroy(self):
         """Finalize if needed, then free. The object is unusable afterwards."""
-        handle, self.handle = self.handle, None
-        if handle:
-            check(engine().rondo_comm_destroy(handle))
+        self._free(engine().rondo_comm_destroy)
 
     def abort(self):
         """End the work of all ranks as soon as they notice, then free."""
+        self._free(engine().rondo_comm_abort)
+
+    def _free(self, function):
         handle, self.handle = self.handle, None
-        if handle:
-            check(engine().rondo_comm_abort(handle))
+        try:
+            if handle:
+                check(function(handle))
+        finally:
+            self._registered.clear()
+            _end_dropped()
 
     def __enter__(self):
         return self
@@ -206,9 +269,11 @@ class Comm(_api.Calls):
     def __exit__(self, kind, *_):
         if kind is None:
             self.destroy()
-        elif self.handle:
-            handle, self.handle = self.handle, None
-            engine().rondo_comm_abort(handle)
+        else:
+            try:
+                self.abort()
+            except Error:  # the block's exception says more
+                pass
 
     def async_error(self):
         """rondo.SUCCESS, the error that ended the communicator, or rondo.IN_PROGRESS while it is created."""
@@ -240,14 +305,13 @@ class Comm(_api.Calls):
         return self._numbers[name]
 
     def register(self, buffer):
-        """Announce that a buffer will be used repeatedly; until end() of the result, or for a with block."""
+        """Announce that a buffer will be used repeatedly; until end() of the result, for a with block, or until the
+        communicator ends, which keeps the buffer alive."""
         memory, handle, library = Buffer("buffer", buffer), ctypes.c_void_p(), engine()
         check(library.rondo_comm_register(self.handle, memory.address, memory.nbytes, ctypes.byref(handle)),
               self.handle)
         comm = self.handle
-        owned = _Owned(handle, lambda: library.rondo_comm_deregister(comm, handle))
-        owned.keep = memory
-        return owned
+        return _Owned(handle, lambda: library.rondo_comm_deregister(comm, handle), memory, self._registered)
 
     def premul_sum(self, scalar, dtype=None):
         """An operation that multiplies this rank's input by a scalar and sums, until its end(). The scalar is an
@@ -260,9 +324,7 @@ class Comm(_api.Calls):
                   else library.rondo_op_create_premul_sum)
         check(create(ctypes.byref(op), memory.address, number, self.handle), self.handle)
         comm = self.handle
-        owned = _Owned(op.value, lambda: library.rondo_op_destroy(op, comm))
-        owned.keep = memory
-        return owned
+        return _Owned(op.value, lambda: library.rondo_op_destroy(op, comm), memory, set())
 
     # ---- what every method of _api.Calls does ----
 
@@ -283,12 +345,19 @@ class Comm(_api.Calls):
             values["count"] = self._count(name, spec, used, count, values["type"])
         elif "type" in spec["names"]:
             self._blocks(name, spec, used, values)
-        held = [buffers, values]
-        if getattr(_thread, "depth", 0):
-            _thread.held = getattr(_thread, "held", []) + held
-        if isinstance(stream, Stream):
-            stream._held.extend(held)
-        check(getattr(engine(), f"rondo_{name}")(*[values[key] for key in spec["names"]]), self.handle)
+        function, arguments = getattr(engine(), f"rondo_{name}"), [values[key] for key in spec["names"]]
+        keeper = stream if isinstance(stream, Stream) else None
+        _end_dropped()
+        if _thread.depth:
+            _thread.held.append((keeper, (buffers, values)))  # enqueued at the group's end
+            status = function(*arguments)
+        else:
+            try:
+                status = function(*arguments)
+            finally:
+                if keeper is not None:
+                    keeper._hold((buffers, values))
+        check(status, self.handle)
 
     def _dtype(self, name, dtype, buffers):
         if dtype is not None:
@@ -321,6 +390,8 @@ class Comm(_api.Calls):
                         raise bad_argument(f"{name}: {key} has {used[key].size(dtype)} elements, which "
                                            f"{self.size} ranks cannot share evenly")
                     break
+        elif count < 0:
+            raise bad_argument(f"{name}: count is {count}")
         in_place = len({memory.address for memory in used.values()}) < len(used)
         for key, memory in used.items():
             have, need = memory.size(dtype), count * blocks[key]
@@ -330,7 +401,16 @@ class Comm(_api.Calls):
         return count
 
     def _blocks(self, name, spec, used, values):
-        """Arrays of counts and displacements of C, and whether the buffers have room for them."""
+        """Arrays of counts and displacements of C, and whether the buffers have room for them, and for the count of this
+        rank alone."""
+        for own, key in (("sendcount", "send"), ("recvcount", "recv")):
+            if own not in spec["names"]:
+                continue
+            if values[own] < 0:
+                raise bad_argument(f"{name}: {own} is {values[own]}")
+            if key in used and used[key].size(values["type"]) < values[own]:
+                raise bad_argument(f"{name}: {key} has {used[key].size(values['type'])} elements, but {own} is "
+                                   f"{values[own]}")
         for counts, displs in (("counts", "displs"), ("sendcounts", "sdispls"), ("recvcounts", "rdispls")):
             if counts not in spec["names"]:
                 continue
