@@ -1,12 +1,16 @@
 """Named tensors in Python on two ranks, in host memory and, with a CUDA driver as RONDO_CUDA_LIB, on GPUs:
-what was published comes back, and what is wrong raises. Needs neither mpi4py nor numpy.
+what was published comes back, and what is wrong raises. Needs neither mpi4py nor numpy, but tests numpy where it is.
 
 usage: tensors.py openmpi|mpich     under mpirun
 """
 import array
 import ctypes
+import gc
 import os
 import sys
+import threading
+import types
+import weakref
 
 import rondo
 from rondo.tensors import TensorStore
@@ -76,6 +80,80 @@ def host(store, me):
         raises(lambda: store.pull("host", 0, 1, into=zeros(3)), "host", str(4 * COUNT))
 
 
+class Letters:
+    """Bytes as an array of a type that has a name in numpy's manner."""
+
+    def __init__(self, content, typestr, name):
+        self.memory, self.dtype = bytearray(content), types.SimpleNamespace(name=name)
+        self.__array_interface__ = {"shape": (len(content) // int(typestr[2:]),), "typestr": typestr, "version": 3,
+                                    "data": (ctypes.addressof(ctypes.c_char.from_buffer(self.memory)), False)}
+
+
+def whole(store, me):
+    """Pulls without a place give numpy arrays, or leave nothing behind."""
+    try:
+        import numpy
+    except ImportError:
+        numpy = None
+    if me == 0:
+        store.publish("bools", 1, Letters(b"\1\0\1", "|b1", "bool"))
+        store.publish("bfloat16", 1, Letters(b"\x80\x3f" * 3, "<V2", "bfloat16"))
+        store.publish("nothing", 1, zeros(0))
+        return
+    freed, free = [], store._free
+    store._free = lambda *what: (freed.append(what), free(*what))
+    if numpy is not None:
+        got = [store.pull(name, 0, 1) for name in ("host", "bools", "nothing")]
+        assert got[0].dtype == "int32" and list(got[0]) == list(values())
+        assert got[1].dtype == "bool" and list(got[1]) == [True, False, True]
+        assert got[2].shape == (0,)
+        raises(lambda: store.pull("bfloat16", 0, 1), "bfloat16", "into=")
+        assert len(freed) == 1
+        del got
+        gc.collect()
+        assert len(freed) == 4
+    else:
+        try:
+            store.pull("bfloat16", 0, 1)
+        except ImportError:
+            assert len(freed) == 1
+    del store._free
+
+
+def held(comm):
+    """The store keeps what is published, whatever threads do, and after its object has gone."""
+    with TensorStore(comm) as store:
+        last, arrays = 3000, {}
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(1e-6)
+
+        def publish():
+            for step in range(1, last + 1):
+                mine = zeros(1)
+                arrays[step] = weakref.ref(mine)
+                store.publish("many", step, mine)
+
+        publisher = threading.Thread(target=publish)
+        publisher.start()
+        while publisher.is_alive():
+            store.retire(max(len(arrays) - 20, 0))
+        publisher.join()
+        sys.setswitchinterval(interval)
+        assert all(arrays[step]() is not None for step in range(last - 18, last + 1))
+        store.retire(last)
+        assert not any(array() is not None for array in arrays.values())
+    child = comm.split(0)
+    store, mine = TensorStore(child), values()
+    store.publish("left", 1, mine)
+    mine, got = weakref.ref(mine), store.pull("left", 1 - child.rank, 1, into=zeros())
+    assert got == values()
+    del store
+    gc.collect()
+    assert mine() is not None
+    child.barrier()
+    child.destroy()
+
+
 def make_current():
     cuda, context = ctypes.CDLL(os.environ["RONDO_CUDA_LIB"]), ctypes.c_void_p()
     assert cuda.cuInit(0) == 0 and cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
@@ -109,11 +187,13 @@ def main():
     with rondo.Comm(WORLD[mpi], mpi=mpi, name="tensors", timeout_ms=60000) as comm:
         with TensorStore(comm) as store:
             host(store, comm.rank)
+            whole(store, comm.rank)
             if "RONDO_CUDA_LIB" in os.environ:
                 gpu(store, comm)
             else:
                 raises(lambda: store.publish("gpu", 1, HostAsGpu()), "RONDO_TENSOR_CUDA")
             comm.barrier()
+        held(comm)
         print(f"rank {comm.rank}: all calls are right", flush=True)
 
 

@@ -23,6 +23,7 @@ ANY = -1
 LATEST = 2**64 - 1
 _ROWS = 2
 _CUDA = 1  # RONDO_TENSOR_CUDA
+_left = []  # what stores have published that were dropped and not destroyed: other ranks may still pull it
 
 
 class _Tensor(ctypes.Structure):
@@ -53,12 +54,17 @@ def _tensor(name, array):
     return tensor, buffer
 
 
+def _kind(dtype):
+    """numpy's kind and size, or None."""
+    return next((kind for kind, number in _api.KINDS.items() if number == dtype), None)
+
+
 class GpuArray:
     """A tensor in memory of a GPU that a store owns; torch.as_tensor and cupy.asarray take it."""
 
     def __init__(self, tensor):
         size = engine().rondo_dtype_size(tensor.type)
-        kind = next((kind for kind, number in _api.KINDS.items() if number == tensor.type), f"V{size}")
+        kind = _kind(tensor.type) or f"V{size}"
         self.shape, self.nbytes = tuple(tensor.shape[:tensor.ndims]), tensor.bytes
         self.__cuda_array_interface__ = {
             "shape": self.shape, "typestr": ("<" if sys.byteorder == "little" and size > 1 else "|") + kind,
@@ -86,7 +92,9 @@ class TensorStore:
     def retire(self, step):
         """End this rank's publications of all steps up to this one."""
         check(_function("rondo_tensor_retire", ctypes.c_void_p, ctypes.c_uint64)(self.handle, step))
-        self._held = {name: kept for name, kept in self._held.items() if name[1] > step}
+        for name in list(self._held):  # in place: another thread may publish a later step meanwhile
+            if name[1] <= step:
+                self._held.pop(name, None)
 
     def pull(self, key, peer=ANY, step=LATEST, rows=None, into=None, gpu=False):
         """Pull a tensor, or rows=(first, count) of it. @return into, filled, or a new numpy array, or with gpu a
@@ -102,28 +110,36 @@ class TensorStore:
         return into if into is not None else self._array(tensor)
 
     def _array(self, tensor):
-        free = _function("rondo_tensor_free", ctypes.c_void_p, ctypes.c_void_p)
         if tensor.memory == _CUDA:
             array = GpuArray(tensor)
-            weakref.finalize(array, self._free, free, tensor.data)
+            weakref.finalize(array, self._free, tensor.data)
             return array
-        import numpy
+        try:
+            import numpy
 
-        name = next(name for name, number in _api.NAMES.items()
-                    if number == tensor.type and hasattr(numpy, name) and name != "bool")
-        memory = (ctypes.c_byte * tensor.bytes).from_address(tensor.data)
-        weakref.finalize(memory, self._free, free, tensor.data)
-        return numpy.frombuffer(memory, dtype=name).reshape(tuple(tensor.shape[:tensor.ndims]))
+            kind = _kind(tensor.type)
+            if kind is None:
+                raise bad_argument(f"the tensor is of {_api.DTYPES[tensor.type]}, which numpy lacks: pass into=")
+            memory = (ctypes.c_byte * tensor.bytes).from_address(tensor.data)
+        except BaseException:
+            self._free(tensor.data)
+            raise
+        weakref.finalize(memory, self._free, tensor.data)
+        return numpy.frombuffer(memory, dtype=kind).reshape(tuple(tensor.shape[:tensor.ndims]))
 
-    def _free(self, free, data):
+    def _free(self, data):
         if self.handle:
-            free(self.handle, data)
+            _function("rondo_tensor_free", ctypes.c_void_p, ctypes.c_void_p)(self.handle, data)
 
     def destroy(self):
         handle, self.handle = self.handle, None
         if handle:
             check(_function("rondo_tensor_store_destroy", ctypes.c_void_p)(handle))
             self._held.clear()
+
+    def __del__(self, left=_left):  # without a default the name may be gone at exit
+        if self.handle:
+            left.append(self._held)
 
     def __enter__(self):
         return self
