@@ -26,7 +26,9 @@ def interface(function):
             how = f"{C_TYPES[param.type]}, value"
         elif param.type in NUMBERS_OUT:
             how = f"{NUMBERS_OUT[param.type]}, intent(inout)"
-        elif param.type in MADE or param.type == "void **":
+        elif param.type in MADE:
+            how = "type(c_ptr), intent(inout), target"
+        elif param.type == "void **":
             how = "type(c_ptr), intent(inout)"
         elif param.type in ("const size_t *", "const int *"):
             how = f"{C_TYPES[param.type.split()[1]]}, intent(in)"
@@ -53,7 +55,8 @@ def dummy(param, kind, optional):
     if param.type in HANDLES:
         return f"type({HANDLES[param.type]}), intent(in){', optional' if optional else ''} :: {param.name}"
     if param.type in MADE:
-        return f"type({MADE[param.type]}), intent(inout) :: {param.name}"
+        # C may keep the address until the end of a group.
+        return f"type({MADE[param.type]}), intent(inout), target :: {param.name}"
     if param.type in NUMBERS_OUT:
         return f"{NUMBERS_OUT[param.type]}, intent(inout) :: {param.name}"
     if param.type == "void **":

@@ -131,12 +131,19 @@ contains
 
     subroutine children()
         type(rondo_comm) :: half, world, alone
+        type(rondo_comm), target :: never
         integer :: ranks, device, nobody(1) = -1
+        logical :: begun
         call rondo_comm_split(comm, mod(me, 2), me, half)
         call rondo_comm_count(half, ranks)
         call check(ranks == (n + 1 - mod(me, 2)) / 2, "split")
         call rondo_comm_finalize(half)
         call rondo_comm_destroy(half)
+        call rondo_group_start()
+        call rondo_comm_split(comm, RONDO_SPLIT_NOCOLOR, me, never)
+        begun = c_associated(never%handle)
+        call rondo_group_end()
+        call check(begun .and. .not. c_associated(never%handle), "a split that comes to nothing at the end of a group")
         call rondo_comm_create(MPI_COMM_WORLD%MPI_VAL, world, ierror=error)
         call check(error == RONDO_SUCCESS, "a communicator from an integer")
         call rondo_comm_shrink(world, nobody, 0, RONDO_SHRINK_DEFAULT, alone)

@@ -56,7 +56,7 @@ fortran)
     cp "$here/calls.F90" "$here/tensors.F90" "$tmp"
     for program in hello.f90 calls.F90 tensors.F90; do
         # shellcheck disable=SC2086
-        (cd "$tmp" && $(make_value MPIFC) -Wall -Werror $sanitize "-I$build/bindings/fortran" $program \
+        (cd "$tmp" && $(make_value MPIFC) -O2 -Wall -Werror $sanitize "-I$build/bindings/fortran" $program \
             -o "${program%.*}" "$build/bindings/fortran/librondo_fortran_$mpi.a" $libs)
     done
     ;;
