@@ -458,6 +458,99 @@ static void numbers_that_were_not_given_are_refused(void **state)
     }
 }
 
+static int all_has_been_read(rondo_tensor_store *store)
+{
+    pthread_mutex_lock(&store->core->lock);
+    const struct rondo_tensor_conn *conn = store->core->conn_of[0];
+    int all = conn->queue_first == conn->queue_end;
+    pthread_mutex_unlock(&store->core->lock);
+    return all && has_been_read(store);
+}
+
+/* Rank 1 asks for a tensor that nobody publishes, by runs, and takes it back in an order of its own. */
+static void runs_that_wait(struct fake_rank *r)
+{
+    enum { RUNS = 4, COUNT = 500, N = RUNS * COUNT };
+    rondo_tensor_store *store;
+    uint8_t byte = 0;
+    rondo_tensor t = tensor_of(&byte, 1);
+    FAKE_OK(r, rondo_tensor_store_create(r->comm, NULL, &store));
+    FAKE_OK(r, rondo_tensor_publish(store, "w", 0, &t, RONDO_TENSOR_UNTIL_RETIRED, NULL));
+    struct rondo_tensor_core *core = store->core;
+    for (int part = 0; part < 2; part++) {
+        if (r->rank == 1 && part == 0) {
+            FAKE_OK(r, rondo_tensor_recv(store, "w", 0, 0, &t, NULL));
+        }
+        pthread_mutex_lock(&core->lock);
+        for (uint32_t i = 0; r->rank == 1 && part == 0 && i < COUNT; i++) {
+            struct rondo_tensor_message m = { .type = RONDO_TENSOR_NUMBERED_REQUEST,
+                                              .index = 1000000 + i,
+                                              .step = 1,
+                                              .meta = { .type = RONDO_UINT8, .dead = 1 },
+                                              .number = i,
+                                              .name = "never",
+                                              .name_bytes = 5 };
+            FAKE_OK(r, rondo_tensor_say(core->conn_of[0], &m));
+        }
+        for (uint32_t i = 1; r->rank == 1 && part == 0 && i < RUNS; i++) {
+            struct rondo_tensor_message m = {
+                .type = RONDO_TENSOR_REPEAT_RUN, .index = 1000000 + i * COUNT, .step = 1, .count = COUNT
+            };
+            FAKE_OK(r, rondo_tensor_say(core->conn_of[0], &m));
+        }
+        for (uint32_t i = part == 1 ? 0 : N; r->rank == 1 && i < N; i++) { /* all but one, here and there */
+            struct rondo_tensor_message m = { .type = RONDO_TENSOR_CANCEL,
+                                              .index = 1000000 + (i * 1009 + 7) % N };
+            if (m.index != 1000000 + N / 2) FAKE_OK(r, rondo_tensor_say(core->conn_of[0], &m));
+        }
+        rondo_tensor_flush_all(core);
+        pthread_mutex_unlock(&core->lock);
+        if (r->rank == 1) UNTIL(r, store, all_has_been_read(store));
+        FAKE_OK(r, rondo_barrier(r->comm, NULL));
+        pthread_mutex_lock(&core->lock);
+        uint32_t n = 0, first = part == 0 ? 0 : N / 2;
+        struct rondo_tensor_key *key = NULL;
+        if (r->rank == 0) FAKE_OK(r, rondo_tensor_key_get(core, "never", 5, &key));
+        struct rondo_tensor_response *last = NULL, *at = key != NULL ? key->waiting.first : NULL;
+        for (; at != NULL; last = at, at = at->next, n++) {
+            FAKE_CHECK(r, at->index == 1000000 + first + n && at->before == last);
+        }
+        FAKE_CHECK(r, key == NULL || (key->waiting.last == last && n == (part == 0 ? N : 1)), "%u", n);
+        pthread_mutex_unlock(&core->lock);
+        FAKE_OK(r, rondo_barrier(r->comm, NULL));
+    }
+    FAKE_OK(r, rondo_tensor_store_destroy(store));
+}
+
+ALL_WIRES(runs_for_what_is_not_published_wait_in_order, 2, runs_that_wait)
+
+/* A peer decides how many requests wait, and which ones end: nobody may walk along them. The one in the middle
+ * leads nowhere. */
+static void a_queue_is_not_walked_along(void **state)
+{
+    enum { N = 7 };
+    struct rondo_tensor_response response[N + 1] = { 0 };
+    struct rondo_tensor_queue queue = { NULL, NULL };
+    (void)state;
+    for (int i = 0; i < N; i++) rondo_tensor_queue_insert(&queue, &response[i], queue.last);
+    response[3].next = response[3].before = (struct rondo_tensor_response *)(uintptr_t)8;
+    rondo_tensor_queue_insert(&queue, &response[N], queue.last);
+    rondo_tensor_queue_remove(&queue, &response[5]); /* not beside the one in the middle, */
+    rondo_tensor_queue_remove(&queue, &response[N]); /* the last, */
+    rondo_tensor_queue_remove(&queue, &response[0]); /* and the first */
+    assert_ptr_equal(queue.first, &response[1]);
+    assert_ptr_equal(queue.last, &response[6]);
+    assert_ptr_equal(response[4].next, &response[6]);
+    assert_ptr_equal(response[6].before, &response[4]);
+    rondo_tensor_queue_insert(&queue, &response[0], NULL);
+    assert_ptr_equal(queue.first, &response[0]);
+    assert_ptr_equal(response[1].before, &response[0]);
+    queue = (struct rondo_tensor_queue){ NULL, NULL };
+    rondo_tensor_queue_insert(&queue, &response[2], NULL);
+    rondo_tensor_queue_remove(&queue, &response[2]);
+    assert_true(queue.first == NULL && queue.last == NULL);
+}
+
 /* Few keys are remembered, shapes change, the same key is pulled as a whole and in parts: a number never
  * brings another tensor. */
 static void numbers_change(struct fake_rank *r)
@@ -696,6 +789,8 @@ int main(void)
         cmocka_unit_test(indices_go_around_before_the_word_of_frames),
         cmocka_unit_test(an_end_of_a_version_before_gets_what_it_knows),
         cmocka_unit_test(numbers_that_were_not_given_are_refused),
+        cmocka_unit_test(runs_for_what_is_not_published_wait_in_order),
+        cmocka_unit_test(a_queue_is_not_walked_along),
         cmocka_unit_test(a_number_never_brings_another_tensor),
         cmocka_unit_test(a_content_that_fits_in_no_frame_is_refused),
         cmocka_unit_test(hostile_writes_are_refused_or_dropped),

@@ -46,26 +46,14 @@ static void response_end(struct rondo_tensor_response *response, int landed)
 static void unlink_waiting(struct rondo_tensor_response *response)
 {
     struct rondo_tensor_key *key = response->key;
-    struct rondo_tensor_response **at = &key->waiting;
-    while (*at != response) {
-        at = &(*at)->next;
-    }
-    *at = response->next;
+    rondo_tensor_queue_remove(&key->waiting, response);
     response->key = NULL;
     rondo_tensor_key_settle(response->conn->core, key);
 }
 
 static void unlink_queued(struct rondo_tensor_response *response)
 {
-    struct rondo_tensor_conn *conn = response->conn;
-    struct rondo_tensor_response **at = &conn->send_first;
-    while (*at != response) {
-        at = &(*at)->next;
-    }
-    *at = response->next;
-    if (*at == NULL) {
-        conn->send_last = at;
-    }
+    rondo_tensor_queue_remove(&response->conn->sends, response);
 }
 
 /* Tell the puller that there is no content; the response ends. */
@@ -192,19 +180,16 @@ static void answer(struct rondo_tensor_response *response, struct rondo_tensor_p
 int rondo_tensor_serve_waiting(struct rondo_tensor_key *key)
 {
     int served = 0;
-    struct rondo_tensor_response **at = &key->waiting;
-    while (*at != NULL) {
-        struct rondo_tensor_response *response = *at;
+    for (struct rondo_tensor_response *response = key->waiting.first, *next; response != NULL;
+         response = next) {
         struct rondo_tensor_pub *pub = rondo_tensor_pub_match(key, response->step);
-        if (pub == NULL) {
-            at = &response->next;
-            continue;
+        next = response->next;
+        if (pub != NULL) {
+            rondo_tensor_queue_remove(&key->waiting, response);
+            response->key = NULL;
+            answer(response, pub);
+            served = 1;
         }
-        *at = response->next;
-        response->next = NULL;
-        response->key = NULL;
-        answer(response, pub);
-        served = 1;
     }
     return served;
 }
@@ -279,7 +264,7 @@ static void refuse_retired(struct rondo_tensor_response *response)
 rondo_status rondo_tensor_on_request(struct rondo_tensor_conn *conn, const struct rondo_tensor_message *m)
 {
     struct rondo_tensor_core *core = conn->core;
-    struct rondo_tensor_response *response = NULL, **last;
+    struct rondo_tensor_response *response = NULL;
     struct rondo_tensor_key *key;
     struct rondo_tensor_pub *pub;
     if (conn->version >= RONDO_TENSOR_FRAMES_VERSION && m->index >= RONDO_TENSOR_IMM_FRAME) {
@@ -300,9 +285,7 @@ rondo_status rondo_tensor_on_request(struct rondo_tensor_conn *conn, const struc
         return RONDO_SUCCESS;
     }
     RONDO_TRY(rondo_tensor_key_get(core, m->name, m->name_bytes, &key));
-    for (last = &key->waiting; *last != NULL; last = &(*last)->next) {
-    }
-    *last = response;
+    rondo_tensor_queue_insert(&key->waiting, response, key->waiting.last);
     response->key = key;
     response->state = RONDO_TENSOR_WAITING;
     return RONDO_SUCCESS;
@@ -526,14 +509,13 @@ void rondo_tensor_responses_leave(struct rondo_tensor_conn *conn, int drop)
 
 void rondo_tensor_end_waiting(struct rondo_tensor_core *core, struct rondo_tensor_key *key, int drop)
 {
-    struct rondo_tensor_response **at = &key->waiting;
-    while (*at != NULL) {
-        struct rondo_tensor_response *response = *at;
+    for (struct rondo_tensor_response *response = key->waiting.first, *next; response != NULL;
+         response = next) {
+        next = response->next;
         if (!drop && !rondo_tensor_is_retired(core, response->step)) {
-            at = &response->next;
             continue;
         }
-        *at = response->next;
+        rondo_tensor_queue_remove(&key->waiting, response);
         response->key = NULL;
         if (drop) {
             response_end(response, 0);
@@ -590,15 +572,13 @@ void rondo_tensor_responses_drop(struct rondo_tensor_conn *conn)
 {
     struct rondo_tensor_node *node;
     size_t from = 0;
-    conn->send_first = NULL;
-    conn->send_last = &conn->send_first;
+    conn->sends = (struct rondo_tensor_queue){ NULL, NULL };
     while ((node = rondo_tensor_map_any(&conn->responses, &from)) != NULL) {
         struct rondo_tensor_response *response = (struct rondo_tensor_response *)(void *)node;
         if (response->state == RONDO_TENSOR_WAITING) {
             unlink_waiting(response);
         }
         response_end(response, 0);
-        from = 0;
     }
     rondo_tensor_locate_forget(conn->core, conn, 0, 1);
 }

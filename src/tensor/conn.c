@@ -70,7 +70,6 @@ rondo_status rondo_tensor_conn_get(struct rondo_tensor_core *core, int peer,
     RONDO_TRY(RONDO_NEW(conn, "a connection for tensors"));
     conn->core = core;
     conn->peer = peer;
-    conn->send_last = &conn->send_first;
     conn->version = common_version(core->newest, core->newest);
     if (peer == core->rank) {
         conn->wire = &rondo_tensor_wire_self;
@@ -497,11 +496,10 @@ void rondo_tensor_ack_rode(struct rondo_tensor_conn *conn)
 static rondo_status begin_contents(struct rondo_tensor_conn *conn)
 {
     rondo_status status = RONDO_SUCCESS;
-    while (conn->send_first != NULL && status == RONDO_SUCCESS) {
-        struct rondo_tensor_response *response = conn->send_first;
+    while (conn->sends.first != NULL && status == RONDO_SUCCESS) {
+        struct rondo_tensor_response *response = conn->sends.first;
         uint64_t bytes = response->meta.bytes;
-        conn->send_first = response->next;
-        conn->send_last = conn->send_first == NULL ? &conn->send_first : conn->send_last;
+        rondo_tensor_queue_remove(&conn->sends, response);
         response->state = RONDO_TENSOR_SENDING;
         status = conn->wire->content(conn, response); /* it may be gone after success */
         if (status == RONDO_SUCCESS) {
@@ -509,9 +507,7 @@ static rondo_status begin_contents(struct rondo_tensor_conn *conn)
             conn->core->stats.content_bytes += bytes;
         } else { /* first again */
             response->state = RONDO_TENSOR_QUEUED;
-            response->next = conn->send_first;
-            conn->send_last = conn->send_first == NULL ? &response->next : conn->send_last;
-            conn->send_first = response;
+            rondo_tensor_queue_insert(&conn->sends, response, NULL);
         }
     }
     return status;
@@ -538,7 +534,7 @@ rondo_status rondo_tensor_conn_send_early(struct rondo_tensor_conn *conn)
 
 static rondo_status write_all(struct rondo_tensor_conn *conn)
 {
-    const struct rondo_tensor_response *first = conn->send_first;
+    const struct rondo_tensor_response *first = conn->sends.first;
     int one = first != NULL && first->next == NULL; /* somebody waits for it */
     int takes_ack = conn->wire->takes_acks &&
                     (conn->wire->offer == NULL || (first != NULL && (first->flags & RONDO_TENSOR_FRAMED)));
@@ -575,9 +571,7 @@ void rondo_tensor_flush_all(struct rondo_tensor_core *core)
 void rondo_tensor_conn_send(struct rondo_tensor_conn *conn, struct rondo_tensor_response *response)
 {
     response->state = RONDO_TENSOR_QUEUED;
-    response->next = NULL;
-    *conn->send_last = response;
-    conn->send_last = &response->next;
+    rondo_tensor_queue_insert(&conn->sends, response, conn->sends.last);
 }
 
 void rondo_tensor_written(struct rondo_tensor_conn *conn) { conn->local_busy = 0; }

@@ -37,7 +37,7 @@ rondo_status rondo_tensor_key_get(struct rondo_tensor_core *core, const char *te
 
 void rondo_tensor_key_settle(struct rondo_tensor_core *core, struct rondo_tensor_key *key)
 {
-    if (key->pubs == NULL && key->waiting == NULL && !key->announced) {
+    if (key->pubs == NULL && key->waiting.first == NULL && !key->announced) {
         rondo_tensor_map_remove(&core->keys, &key->node);
         rondo_free(key);
     }

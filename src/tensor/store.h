@@ -41,10 +41,16 @@ struct rondo_tensor_store {
 
 /* ---- what this rank publishes ---- */
 
+/* Responses, oldest first; zeroed: empty. A peer says how many there are and which ones end, so nothing here
+ * takes longer if there are more. */
+struct rondo_tensor_queue {
+    struct rondo_tensor_response *first, *last;
+};
+
 struct rondo_tensor_key {
     struct rondo_tensor_node node;
-    struct rondo_tensor_pub *pubs;         /* the highest step first */
-    struct rondo_tensor_response *waiting; /* for a step that is not published, oldest first */
+    struct rondo_tensor_pub *pubs;     /* the highest step first */
+    struct rondo_tensor_queue waiting; /* for a step that is not published */
     int announced;
     size_t bytes;
     char text[]; /* terminated */
@@ -75,8 +81,8 @@ enum rondo_tensor_answer {
 
 /* A request of another rank (or of this one), until its content has landed. */
 struct rondo_tensor_response {
-    struct rondo_tensor_node node;      /* in conn->responses, by index */
-    struct rondo_tensor_response *next; /* waiting for a key, or in the connection's queue */
+    struct rondo_tensor_node node;               /* in conn->responses, by index */
+    struct rondo_tensor_response *next, *before; /* waiting for a key, or in the connection's queue */
     struct rondo_tensor_conn *conn;
     struct rondo_tensor_key *key; /* while WAITING */
     struct rondo_tensor_pub *pub;
@@ -94,6 +100,25 @@ struct rondo_tensor_response {
     void *staged; /* packed form or clone, from the arenas; NULL: none */
     uint64_t checksum;
 };
+
+/** Insert a response behind another one of the queue, or with NULL as the first. */
+static inline void rondo_tensor_queue_insert(struct rondo_tensor_queue *queue,
+                                             struct rondo_tensor_response *response,
+                                             struct rondo_tensor_response *behind)
+{
+    response->before = behind;
+    response->next = behind != NULL ? behind->next : queue->first;
+    *(behind != NULL ? &behind->next : &queue->first) = response;
+    *(response->next != NULL ? &response->next->before : &queue->last) = response;
+}
+
+static inline void rondo_tensor_queue_remove(struct rondo_tensor_queue *queue,
+                                             struct rondo_tensor_response *response)
+{
+    *(response->before != NULL ? &response->before->next : &queue->first) = response->next;
+    *(response->next != NULL ? &response->next->before : &queue->last) = response->before;
+    response->next = response->before = NULL;
+}
 
 /* ---- what this rank pulls ---- */
 
@@ -216,7 +241,7 @@ struct rondo_tensor_conn {
     int64_t later_ns; /* else: until when they may wait */
     int ncancels;     /* pulls that wait for CANCELLED, and since when one of them has not ended */
     int64_t cancel_ns;
-    struct rondo_tensor_response *send_first, **send_last;
+    struct rondo_tensor_queue sends;
     struct rondo_tensor_map responses;
     struct rondo_tensor_numbers numbers; /* that the other end has given */
     uint32_t next_number;                /* that this end gives */
