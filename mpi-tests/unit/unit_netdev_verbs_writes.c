@@ -40,7 +40,7 @@ static void write_one(struct pair *pair, uint32_t word, size_t at, size_t bytes,
 {
     struct rondo_net_came came;
     void *in, *out;
-    assert_int_equal(dev->irecv_word(pair->recv, &came, &in), RONDO_SUCCESS);
+    assert_int_equal(dev->irecv_word(pair->recv, &came, 0, &in), RONDO_SUCCESS);
     out = begin_write(pair, word, at, bytes, has_note);
     assert_non_null(out);
     assert_int_equal(wait_for(out, NULL), RONDO_SUCCESS);
@@ -94,21 +94,24 @@ static void a_write_with_a_note_is_spread_over_queue_pairs(void **state)
     pair_close(&pair);
 }
 
-/* All that a connection may have under way. notes: how many of two have one. */
-static void write_thirty_two(int notes)
+/* All that a connection may have under way. notes: how many of two have one. more: they are allowed together.
+ */
+static void write_thirty_two(int notes, int more)
 {
     struct rondo_net_came came[RONDO_NET_MAX_REQUESTS];
-    void *in[RONDO_NET_MAX_REQUESTS], *out[RONDO_NET_MAX_REQUESTS], *more;
+    void *in[RONDO_NET_MAX_REQUESTS], *out[RONDO_NET_MAX_REQUESTS], *none;
     struct pair pair;
     pair_open(&pair, ROCE);
     for (int round = 0; round < 5; round++) {
         assert_null(begin_write(&pair, 0, 0, 10, 0)); /* nothing was allowed */
         for (int i = 0; i < RONDO_NET_MAX_REQUESTS; i++) {
-            assert_int_equal(dev->irecv_word(pair.recv, &came[i], &in[i]), RONDO_SUCCESS);
+            assert_int_equal(
+                dev->irecv_word(pair.recv, &came[i], more && i < RONDO_NET_MAX_REQUESTS - 1, &in[i]),
+                RONDO_SUCCESS);
             assert_non_null(in[i]);
         }
-        assert_int_equal(dev->irecv_word(pair.recv, &came[0], &more), RONDO_SUCCESS);
-        assert_null(more);
+        assert_int_equal(dev->irecv_word(pair.recv, &came[0], 0, &none), RONDO_SUCCESS);
+        assert_null(none);
         for (int i = 0; i < RONDO_NET_MAX_REQUESTS; i++) {
             out[i] = begin_write(&pair, (uint32_t)(round * 100 + i), (size_t)i * 1000, 900, i % 2 < notes);
             assert_non_null(out[i]);
@@ -127,7 +130,51 @@ static void thirty_two_writes_are_under_way_and_complete_in_order(void **state)
 {
     (void)state;
     use("3", "0");
-    write_thirty_two(1);
+    write_thirty_two(1, 0);
+    write_thirty_two(1, 1);
+}
+
+/* Several are allowed by one write: up to the end of the block, and when there is no room for more. */
+static void writes_are_allowed_together(void **state)
+{
+    struct rondo_net_came came[RONDO_NET_MAX_REQUESTS];
+    void *in[RONDO_NET_MAX_REQUESTS], *none;
+    struct pair pair;
+    (void)state;
+    for (int lanes = 1; lanes <= 3; lanes += 2) {
+        int allowed = 0, written = 0, received = 0;
+        use(lanes == 1 ? "1" : "3", "0");
+        pair_open(&pair, ROCE);
+        for (int n = 1; n <= 24; n += n % 7 + 1) {
+            int around = allowed % RONDO_NET_MAX_REQUESTS + n > RONDO_NET_MAX_REQUESTS;
+            fake.writes = 0;
+            for (int i = 0; i < n; i++, allowed++) {
+                int at = allowed % RONDO_NET_MAX_REQUESTS;
+                assert_int_equal(dev->irecv_word(pair.recv, &came[at], i < n - 1, &in[at]), RONDO_SUCCESS);
+                assert_non_null(in[at]);
+            }
+            assert_int_equal(fake.writes, 1 + around);
+            for (; written < allowed; written++) {
+                void *out = begin_write(&pair, (uint32_t)written, 0, 10, written % 2);
+                assert_non_null(out);
+                assert_int_equal(wait_for(out, NULL), RONDO_SUCCESS);
+            }
+            assert_null(begin_write(&pair, 0, 0, 10, 0)); /* no more was allowed */
+            for (; received < allowed; received++) {
+                int at = received % RONDO_NET_MAX_REQUESTS;
+                assert_int_equal(wait_for(in[at], NULL), RONDO_SUCCESS);
+                check_came(&came[at], (uint32_t)received, 0, 10, received % 2);
+            }
+        }
+        for (int i = 0; i < RONDO_NET_MAX_REQUESTS; i++, allowed++) {
+            int at = allowed % RONDO_NET_MAX_REQUESTS;
+            assert_int_equal(dev->irecv_word(pair.recv, &came[at], 1, &in[at]), RONDO_SUCCESS);
+        }
+        assert_int_equal(dev->irecv_word(pair.recv, &came[0], 1, &none), RONDO_SUCCESS);
+        assert_null(none);
+        for (int i = 0; i < RONDO_NET_MAX_REQUESTS; i++) assert_non_null(begin_write(&pair, 0, 0, 10, 0));
+        pair_close(&pair);
+    }
 }
 
 /* Where the network reorders packets, data of a write does not announce itself. */
@@ -139,8 +186,8 @@ static void thirty_two_writes_have_room_in_a_network_that_reorders(void **state)
     use("1", "0");
     unsetenv("RONDO_IB_ADAPTIVE_ROUTING");
     unsetenv("RONDO_IB_AR_THRESHOLD");
-    write_thirty_two(0);
-    write_thirty_two(2);
+    write_thirty_two(0, 0);
+    write_thirty_two(2, 1);
 }
 
 /* The receiver's NIC refuses what no key covers, and both ends are told. */
@@ -158,7 +205,7 @@ static void a_write_outside_what_was_allowed_changes_nothing_and_ends_the_connec
         span.region = pair.from;
         to = (struct rondo_net_target){ (uintptr_t)target + (outside ? BUFFER - 50 : 0),
                                         dev->key(pair.to) + (outside ? 0 : 1000) };
-        assert_int_equal(dev->irecv_word(pair.recv, &came, &in), RONDO_SUCCESS);
+        assert_int_equal(dev->irecv_word(pair.recv, &came, 0, &in), RONDO_SUCCESS);
         assert_int_equal(dev->iwrite(pair.send, &span, &to, 1, NULL, &out), RONDO_SUCCESS);
         assert_int_equal(wait_for(out, NULL), RONDO_REMOTE_ERROR);
         assert_int_equal(wait_for(in, NULL), RONDO_SYSTEM_ERROR);
@@ -180,7 +227,7 @@ static void a_key_ends_with_its_region(void **state)
     pair_open(&pair, ROCE);
     const struct rondo_net_span data = { .data = source, .bytes = 100, .region = pair.from };
     to = (struct rondo_net_target){ (uintptr_t)target, dev->key(pair.to) };
-    assert_int_equal(dev->irecv_word(pair.recv, &came, &in), RONDO_SUCCESS);
+    assert_int_equal(dev->irecv_word(pair.recv, &came, 0, &in), RONDO_SUCCESS);
     assert_int_equal(dev->unreg(pair.recv, pair.to), RONDO_SUCCESS);
     assert_int_equal(dev->iwrite(pair.send, &data, &to, 1, NULL, &out), RONDO_SUCCESS);
     assert_int_equal(wait_for(out, NULL), RONDO_REMOTE_ERROR);
@@ -197,7 +244,7 @@ static void a_note_that_no_write_can_have_ends_the_connection(void **state)
     (void)state;
     use("2", "1");
     pair_open(&pair, ROCE);
-    assert_int_equal(dev->irecv_word(pair.recv, &came, &in), RONDO_SUCCESS);
+    assert_int_equal(dev->irecv_word(pair.recv, &came, 0, &in), RONDO_SUCCESS);
     const struct rondo_verbs_comm *to = end_of(pair.recv);
     assert_int_equal(
         fake_verbs_poke((uintptr_t)to->memory->sizes[0], to->memory_mr->rkey, &size, sizeof size), 0);
@@ -214,6 +261,7 @@ int main(void)
         TEST(a_write_brings_its_word_in_network_byte_order),
         TEST(a_write_with_a_note_is_spread_over_queue_pairs),
         TEST(thirty_two_writes_are_under_way_and_complete_in_order),
+        TEST(writes_are_allowed_together),
         TEST(thirty_two_writes_have_room_in_a_network_that_reorders),
         TEST(a_write_outside_what_was_allowed_changes_nothing_and_ends_the_connection),
         TEST(a_key_ends_with_its_region),

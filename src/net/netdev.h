@@ -132,8 +132,8 @@ struct rondo_net_device {
                            const struct rondo_net_target *target, uint32_t word, const void *note,
                            void **request);
     /** Allow the other end one more iwrite, to whatever it has a key of. When test says done, the data has
-     * come, and *came is filled. */
-    rondo_status (*irecv_word)(void *comm, struct rondo_net_came *came, void **request);
+     * come, and *came is filled. more: it need not know before the next call, which comes at once. */
+    rondo_status (*irecv_word)(void *comm, struct rondo_net_came *came, int more, void **request);
     /** The key of a region of a receiving comm, with which the other end may write to the region until
      * unreg. Devices register whole pages. */
     uint32_t (*key)(void *region);

@@ -377,10 +377,10 @@ static rondo_status fault_iwrite(void *arg, const struct rondo_net_span *data,
     MESSAGE(comm, FAULT_isend, 0, iwrite(comm->inner, data, target, word, note, &inner));
 }
 
-static rondo_status fault_irecv_word(void *arg, struct rondo_net_came *came, void **request)
+static rondo_status fault_irecv_word(void *arg, struct rondo_net_came *came, int more, void **request)
 {
     struct comm *comm = arg;
-    MESSAGE(comm, FAULT_irecv, 0, irecv_word(comm->inner, came, &inner));
+    MESSAGE(comm, FAULT_irecv, 0, irecv_word(comm->inner, came, more, &inner));
 }
 
 static void fault_stop(void *arg)

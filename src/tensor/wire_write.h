@@ -67,7 +67,8 @@ struct rondo_tensor_write_port {
     struct rondo_tensor_flight flight[RONDO_TENSOR_WRITES_OUT];
     void *word[RONDO_TENSOR_WRITES_IN]; /* requests */
     struct rondo_net_came came[RONDO_TENSOR_WRITES_IN];
-    uint32_t received, written;
+    uint32_t allowed, received, written;
+    int topping; /* writes are being allowed up to RONDO_TENSOR_WRITES_IN */
 };
 
 struct rondo_tensor_write_link {

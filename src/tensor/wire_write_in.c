@@ -7,6 +7,8 @@
 #include "base/mem.h"
 #include "tensor/wire_write.h"
 
+enum { TOP_UP = RONDO_TENSOR_WRITES_IN / 2 /* writes that are allowed together */ };
+
 static rondo_status refuse(const struct rondo_tensor_conn *conn, const struct rondo_net_came *came,
                            const char *why)
 {
@@ -227,16 +229,19 @@ static rondo_status write_in(struct rondo_tensor_conn *conn, struct rondo_tensor
     return came->word == RONDO_TENSOR_IMM_MESSAGE ? message_in(conn) : rondo_tensor_ack_came(conn);
 }
 
+/* Allow writes in the order in which they will come: many at a time, because the other end is told of them
+ * in one write, and has as many left meanwhile. */
 static rondo_status words_post(struct rondo_tensor_write_link *link, struct rondo_tensor_write_port *port)
 {
-    for (uint32_t i = 0; i < RONDO_TENSOR_WRITES_IN; i++) { /* in the order in which they will come */
-        uint32_t at = (port->received + i) % RONDO_TENSOR_WRITES_IN;
+    while (port->received + RONDO_TENSOR_WRITES_IN - port->allowed >= (port->topping ? 1 : TOP_UP)) {
+        uint32_t at = port->allowed % RONDO_TENSOR_WRITES_IN;
+        int last = port->allowed + 1 == port->received + RONDO_TENSOR_WRITES_IN;
+        RONDO_TRY(link->device->irecv_word(port->in, &port->came[at], !last, &port->word[at]));
         if (port->word[at] == NULL) {
-            RONDO_TRY(link->device->irecv_word(port->in, &port->came[at], &port->word[at]));
-            if (port->word[at] == NULL) {
-                break;
-            }
+            break; /* the rest when there is room: those before it may wait for it */
         }
+        port->topping = !last;
+        port->allowed++;
     }
     return RONDO_SUCCESS;
 }
@@ -249,14 +254,13 @@ rondo_status rondo_tensor_words_progress(struct rondo_tensor_conn *conn, struct 
     for (;;) {
         uint32_t at = port->received % RONDO_TENSOR_WRITES_IN;
         int done = 0;
-        if (port->word[at] == NULL) {
+        if (port->received == port->allowed) {
             return RONDO_SUCCESS;
         }
         RONDO_TRY(link->device->test(port->word[at], &done, NULL));
         if (!done) {
             return RONDO_SUCCESS;
         }
-        port->word[at] = NULL;
         *moved = 1;
         RONDO_TRY(write_in(conn, port, &port->came[at]));
         port->received++;

@@ -24,8 +24,8 @@
  * sets a bit of the immediate data. Either way it is one write: of header and data in two pieces, or of the
  * data alone.
  *
- * Writes with a word (iwrite, irecv_word) use the same clear-to-sends as credits, without an address: the
- * sender names where the data goes. The caller's word is the immediate data of the last write on each lane
+ * Writes with a word (iwrite, irecv_word) use the same clear-to-sends as credits, without an address, of which
+ * several that follow one another may be one write: the sender names where the data goes. The caller's word is the immediate data of the last write on each lane
  * that the data takes. The note, if there is one, is written into the receiver's block behind the data of the
  * first lane.
  *
@@ -309,9 +309,10 @@ struct rondo_verbs_comm {
     struct ibv_mr *memory_mr;
     struct rondo_verbs_region *regions;
 
-    uint64_t sequence; /* messages (groups) begun */
-    uint64_t finished; /* receives whose message has arrived */
-    uint32_t cts_open; /* bits of slots: written, not completed */
+    uint64_t sequence;    /* messages (groups) begun */
+    uint64_t finished;    /* receives whose message has arrived */
+    uint32_t cts_open;    /* bits of slots: written, not completed */
+    uint64_t cts_waiting; /* clear-to-sends before `sequence` that are not written yet */
     int in_use[RONDO_VERBS_NUM_KINDS];
     struct rondo_verbs_request requests[RONDO_VERBS_SLOTS + RONDO_VERBS_FLUSHES];
     struct rondo_verbs_request *receives[RONDO_VERBS_SLOTS]; /* by sequence */
@@ -368,7 +369,7 @@ rondo_status rondo_verbs_irecv_into(void *comm, const struct rondo_net_span *who
 rondo_status rondo_verbs_iwrite(void *comm, const struct rondo_net_span *data,
                                 const struct rondo_net_target *target, uint32_t word, const void *note,
                                 void **request);
-rondo_status rondo_verbs_irecv_word(void *comm, struct rondo_net_came *came, void **request);
+rondo_status rondo_verbs_irecv_word(void *comm, struct rondo_net_came *came, int more, void **request);
 uint32_t rondo_verbs_key(void *region);
 rondo_status rondo_verbs_iflush(void *comm, int n, void *const *data, const size_t *bytes,
                                 void *const *regions, void **request);

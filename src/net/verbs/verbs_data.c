@@ -108,17 +108,18 @@ static rondo_status receives_post(struct rondo_verbs_comm *comm)
     return RONDO_SUCCESS;
 }
 
-/* place NULL: none. */
-static rondo_status cts_post(struct rondo_verbs_comm *comm, const struct rondo_verbs_request *request,
-                             void *const *data, void *const *regions, const struct rondo_net_span *place)
+/* Write the clear-to-sends of the messages from first to before comm->sequence, which do not go around; the
+ * last one has `parts`. */
+static rondo_status cts_write(struct rondo_verbs_comm *comm, uint64_t first, int parts)
 {
-    uint64_t slot = comm->sequence % RONDO_VERBS_SLOTS;
-    struct rondo_verbs_cts *entry = comm->memory->fifo[slot];
-    const struct rondo_verbs_lane *lane = rondo_verbs_lane_of(comm, comm->sequence, 0);
-    struct ibv_sge sge = { .addr = (uintptr_t)entry,
-                           .length = (uint32_t)(sizeof *entry * (size_t)request->n),
+    uint64_t slot = first % RONDO_VERBS_SLOTS, more = comm->sequence - 1 - first;
+    const struct rondo_verbs_lane *lane = rondo_verbs_lane_of(comm, first, 0);
+    struct ibv_sge sge = { .addr = (uintptr_t)comm->memory->fifo[slot],
+                           .length = (uint32_t)(more * sizeof comm->memory->fifo[0] +
+                                                (size_t)parts * sizeof comm->memory->fifo[0][0]),
                            .lkey = comm->memory_mr->lkey };
-    struct ibv_send_wr wr = { .wr_id = rondo_verbs_wr_id(RONDO_VERBS_CTS, slot),
+    uint32_t slots = (uint32_t)((UINT64_C(2) << more) - 1) << slot;
+    struct ibv_send_wr wr = { .wr_id = rondo_verbs_wr_id(RONDO_VERBS_CTS, slots),
                               .sg_list = &sge,
                               .num_sge = 1,
                               .opcode = IBV_WR_RDMA_WRITE,
@@ -127,6 +128,24 @@ static rondo_status cts_post(struct rondo_verbs_comm *comm, const struct rondo_v
     wr.wr.rdma.remote_addr = comm->theirs.address + offsetof(struct rondo_verbs_memory, fifo) +
                              slot * sizeof comm->memory->fifo[0];
     wr.wr.rdma.rkey = comm->theirs.rkey;
+    comm->cts_waiting = 0;
+    comm->cts_open |= slots;
+    return rondo_verbs_post(comm, lane->qp, &wr, "clear-to-send");
+}
+
+/* The clear-to-sends that wait for another one to go with, which will not come now. */
+static rondo_status cts_flush(struct rondo_verbs_comm *comm)
+{
+    return comm->cts_waiting > 0 ? cts_write(comm, comm->sequence - comm->cts_waiting, 1) : RONDO_SUCCESS;
+}
+
+/* place NULL: none. more: it may wait for the next one. */
+static rondo_status cts_post(struct rondo_verbs_comm *comm, const struct rondo_verbs_request *request,
+                             void *const *data, void *const *regions, const struct rondo_net_span *place,
+                             int more)
+{
+    uint64_t slot = comm->sequence % RONDO_VERBS_SLOTS;
+    struct rondo_verbs_cts *entry = comm->memory->fifo[slot];
     for (int i = 0; i < request->n; i++) {
         const struct rondo_verbs_region *region = regions[i];
         entry[i] = (struct rondo_verbs_cts){ .address = (uintptr_t)data[i],
@@ -142,8 +161,11 @@ static rondo_status cts_post(struct rondo_verbs_comm *comm, const struct rondo_v
         entry->place_bytes = place->bytes;
         entry->place_rkey = ((const struct rondo_verbs_region *)place->region)->shared->mr->rkey;
     }
-    comm->cts_open |= 1u << slot;
-    return rondo_verbs_post(comm, lane->qp, &wr, "clear-to-send");
+    comm->sequence++;
+    comm->cts_waiting++;
+    return more && slot < RONDO_VERBS_SLOTS - 1
+               ? RONDO_SUCCESS
+               : cts_write(comm, comm->sequence - comm->cts_waiting, request->n);
 }
 
 static void request_give(struct rondo_verbs_request *request)
@@ -168,7 +190,7 @@ static void tell_receive(struct rondo_verbs_comm *comm, struct rondo_verbs_reque
 
 static rondo_status receive(struct rondo_verbs_comm *comm, int n, void *const *data, const size_t *bytes,
                             const int *tags, void *const *regions, const struct rondo_net_span *place,
-                            void **request_out)
+                            int more, void **request_out)
 {
     struct rondo_verbs_request *request;
     rondo_status status;
@@ -188,6 +210,7 @@ static rondo_status receive(struct rondo_verbs_comm *comm, int n, void *const *d
     int is_free = (comm->cts_open >> comm->sequence % RONDO_VERBS_SLOTS & 1) == 0;
     request = is_free ? rondo_verbs_request_take(comm, RONDO_VERBS_RECV, RONDO_NET_MAX_REQUESTS) : NULL;
     if (request == NULL) {
+        RONDO_TRY(cts_flush(comm));
         return rondo_verbs_progress(comm);
     }
     request->n = n;
@@ -200,12 +223,11 @@ static rondo_status receive(struct rondo_verbs_comm *comm, int n, void *const *d
         tell_receive(comm, request);
     }
     status = receives_post(comm);
-    status = status == RONDO_SUCCESS ? cts_post(comm, request, data, regions, place) : status;
+    status = status == RONDO_SUCCESS ? cts_post(comm, request, data, regions, place, more) : status;
     if (status != RONDO_SUCCESS) {
         request_give(request);
         return status;
     }
-    comm->sequence++;
     *request_out = request;
     return RONDO_SUCCESS;
 }
@@ -213,7 +235,7 @@ static rondo_status receive(struct rondo_verbs_comm *comm, int n, void *const *d
 rondo_status rondo_verbs_irecv(void *comm, int n, void *const *data, const size_t *bytes, const int *tags,
                                void *const *regions, void **request)
 {
-    return receive(comm, n, data, bytes, tags, regions, NULL, request);
+    return receive(comm, n, data, bytes, tags, regions, NULL, 0, request);
 }
 
 rondo_status rondo_verbs_irecv_into(void *comm, const struct rondo_net_span *whole,
@@ -222,7 +244,7 @@ rondo_status rondo_verbs_irecv_into(void *comm, const struct rondo_net_span *who
     if (place->bytes == 0 || rondo_max_size(whole->bytes, place->bytes) >= RONDO_VERBS_PLACED) {
         return bad_argument(comm, "its place is empty, or it is too long for one");
     }
-    return receive(comm, 1, &whole->data, &whole->bytes, &tag, &whole->region, place, request);
+    return receive(comm, 1, &whole->data, &whole->bytes, &tag, &whole->region, place, 0, request);
 }
 
 rondo_status rondo_verbs_iflush(void *comm_in, int n, void *const *data, const size_t *bytes,
@@ -268,7 +290,7 @@ rondo_status rondo_verbs_iflush(void *comm_in, int n, void *const *data, const s
 
 /* ---- writes with a word ---- */
 
-rondo_status rondo_verbs_irecv_word(void *comm_in, struct rondo_net_came *came, void **request_out)
+rondo_status rondo_verbs_irecv_word(void *comm_in, struct rondo_net_came *came, int more, void **request_out)
 {
     struct rondo_verbs_comm *comm = comm_in;
     uint64_t *size = comm->memory->sizes[comm->sequence % RONDO_VERBS_SLOTS];
@@ -280,7 +302,7 @@ rondo_status rondo_verbs_irecv_word(void *comm_in, struct rondo_net_came *came, 
     if (comm->in_use[RONDO_VERBS_RECV] < RONDO_NET_MAX_REQUESTS) {
         __atomic_store_n(size, RONDO_VERBS_NO_NOTE, __ATOMIC_RELAXED);
     }
-    RONDO_TRY(receive(comm, 1, &data, &bytes, &tag, &region, NULL, request_out));
+    RONDO_TRY(receive(comm, 1, &data, &bytes, &tag, &region, NULL, more, request_out));
     if (*request_out != NULL) {
         struct rondo_verbs_request *request = *request_out;
         request->by_word = 1;
@@ -419,7 +441,7 @@ static rondo_status completion(struct rondo_verbs_comm *comm, const struct ibv_w
     switch (kind) {
     case RONDO_VERBS_SEND: rondo_verbs_group_done(comm, (uint32_t)wc->wr_id); break;
     case RONDO_VERBS_RECV: return word_came(comm, wc);
-    case RONDO_VERBS_CTS: comm->cts_open &= ~(1u << (uint32_t)wc->wr_id); break;
+    case RONDO_VERBS_CTS: comm->cts_open &= ~(uint32_t)wc->wr_id; break;
     case RONDO_VERBS_FLUSH: comm->requests[(uint32_t)wc->wr_id].done = 1; break;
     case RONDO_VERBS_NUM_KINDS: break;
     }
