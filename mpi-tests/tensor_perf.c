@@ -21,6 +21,7 @@ static const char usage[] =
     "  -n N, -w N              iterations, and those before them that are not counted (30, 5)\n"
     "  -R 0|2                  0: ordinary memory (default); 2: rondo_tensor_alloc\n"
     "  --vs mpi                measure MPI_Isend and MPI_Irecv as well\n"
+    "  --counts                print what each rank wrote for a request: message buffers, acknowledgements\n"
     "  -h, --help              show this help and exit\n"
     "\n"
     "Columns: bytes of a tensor; tensors in a request; median microseconds of a request with Rondo, and its\n"
@@ -29,7 +30,7 @@ static const char usage[] =
 static struct {
     size_t first, last;
     long factor, many, iters, warmup, memory;
-    int vs_mpi;
+    int vs_mpi, counts;
 } o = { .first = 8, .last = 64 << 20, .factor = 4, .many = 1, .iters = 30, .warmup = 5 };
 
 enum { MOST_ITERS = 10000, USAGE_ERROR = 6 };
@@ -83,6 +84,18 @@ static void publish(rondo_tensor_store *store, struct job *job, uint64_t step)
         TEST_MUST(rondo_tensor_wait(sent[i], 0), NULL);
     }
     free(sent);
+}
+
+/* What this rank has written since the last call. */
+static void count(rondo_tensor_store *store, double per_request[2])
+{
+    static rondo_tensor_stats before;
+    rondo_tensor_stats now = { .size = sizeof(now) };
+    TEST_MUST(rondo_tensor_store_stats(store, &now), NULL);
+    double requests = (double)(o.iters + o.warmup);
+    per_request[0] = (double)(now.message_writes - before.message_writes) / requests;
+    per_request[1] = (double)(now.acks - before.acks) / requests;
+    before = now;
 }
 
 static double pull(rondo_tensor_store *store, struct job *job, uint64_t step)
@@ -169,6 +182,8 @@ static void row(rondo_tensor_store *store, size_t bytes, uint64_t step)
         check(&job, "rondo");
         fill(&job);
     }
+    double counts[2][2];
+    count(store, counts[test.rank]);
     if (o.vs_mpi) {
         mpi_us = 1e6 * by_mpi(&job);
     }
@@ -179,7 +194,16 @@ static void row(rondo_tensor_store *store, size_t bytes, uint64_t step)
             printf(" %12.2f %8.2f %7.2f", mpi_us, total / mpi_us / 1e3, mpi_us / us);
         }
         printf("\n");
+        if (o.counts) {
+            MPI_Recv(counts[0], 2, MPI_DOUBLE, 0, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            for (int i = 0; i < 2; i++) {
+                printf("# rank %d: %.1f message buffers, %.1f acknowledgements\n", i, counts[i][0],
+                       counts[i][1]);
+            }
+        }
         fflush(stdout);
+    } else if (o.counts) {
+        MPI_Send(counts[0], 2, MPI_DOUBLE, 1, 2, MPI_COMM_WORLD);
     }
     if (o.memory == 2) {
         TEST_MUST(rondo_tensor_free(store, memory), NULL);
@@ -192,9 +216,9 @@ static void row(rondo_tensor_store *store, size_t bytes, uint64_t step)
 
 static int parse(int argc, char **argv)
 {
-    static const struct option options[] = { { "vs", 1, NULL, 'v' },
-                                             { "help", 0, NULL, 'h' },
-                                             { NULL, 0, NULL, 0 } };
+    static const struct option options[] = {
+        { "vs", 1, NULL, 'v' }, { "counts", 0, NULL, 'c' }, { "help", 0, NULL, 'h' }, { NULL, 0, NULL, 0 }
+    };
     int c, ok = 1;
     while ((c = getopt_long(argc, argv, "b:e:f:m:n:w:R:h", options, NULL)) != -1) {
         switch (c) {
@@ -206,6 +230,7 @@ static int parse(int argc, char **argv)
         case 'w': ok &= test_parse_long(optarg, 0, MOST_ITERS, &o.warmup); break;
         case 'R': ok &= test_parse_long(optarg, 0, 2, &o.memory) && o.memory != 1; break;
         case 'v': ok &= o.vs_mpi = strcmp(optarg, "mpi") == 0; break;
+        case 'c': o.counts = 1; break;
         case 'h':
             if (test.rank == 0) {
                 fputs(usage, stdout);
