@@ -9,7 +9,16 @@
 
 #include "base/log.h"
 
-enum { SEND_EVERY = 64 /* answers to a run of requests, between two attempts to send contents */ };
+enum {
+    SEND_EVERY = 64, /* answers to a run of requests, between two attempts to send contents */
+#if defined(__SANITIZE_ADDRESS__)
+    MOST_SPARE = 0 /* so that a use after the end is seen */
+#else
+    MOST_SPARE =
+        16384 /* responses that are kept for the next ones: to free and allocate them takes longer than
+                        * the rest of an answer */
+#endif
+};
 
 static struct rondo_tensor_response *response_find(const struct rondo_tensor_conn *conn, uint32_t index)
 {
@@ -40,7 +49,13 @@ static void response_end(struct rondo_tensor_response *response, int landed)
         }
         rondo_tensor_pub_settle(core, pub);
     }
-    rondo_free(response);
+    if (core->nspare < MOST_SPARE) {
+        response->next = core->spare;
+        core->spare = response;
+        core->nspare++;
+    } else {
+        rondo_free(response);
+    }
 }
 
 static void unlink_waiting(struct rondo_tensor_response *response)
@@ -231,12 +246,19 @@ static rondo_status keep_for_later(struct rondo_tensor_conn *conn, const struct 
 static rondo_status response_new(struct rondo_tensor_conn *conn, const struct rondo_tensor_message *m,
                                  struct rondo_tensor_response **response_out)
 {
-    struct rondo_tensor_response *response;
+    struct rondo_tensor_core *core = conn->core;
+    struct rondo_tensor_response *response = core->spare;
     if (response_find(conn, m->index) != NULL) {
         return rondo_fail_quiet(RONDO_REMOTE_ERROR, "a second tensor request with index %u", m->index);
     }
     RONDO_TRY(rondo_tensor_map_reserve(&conn->responses));
-    RONDO_TRY(RONDO_NEW(response, "an answer to a tensor request"));
+    if (response != NULL) {
+        core->spare = response->next;
+        core->nspare--;
+        memset(response, 0, sizeof(*response));
+    } else {
+        RONDO_TRY(RONDO_NEW(response, "an answer to a tensor request"));
+    }
     response->conn = conn;
     response->gpu = RONDO_TENSOR_NO_GPU;
     response->index = m->index;
@@ -315,15 +337,15 @@ rondo_status rondo_tensor_on_numbered(struct rondo_tensor_conn *conn, const stru
 
 rondo_status rondo_tensor_on_run(struct rondo_tensor_conn *conn, const struct rondo_tensor_message *m)
 {
-    struct rondo_tensor_message one = *m, request;
+    struct rondo_tensor_message one = *m;
     if (conn->version < RONDO_TENSOR_RUNS_VERSION) {
         return refuse_newer(conn, m);
     }
     for (uint32_t i = 0; i < m->count; i++) {
         one.index = m->index + i;
         one.number = m->number + i;
-        RONDO_TRY(rondo_tensor_numbers_get(&conn->numbers, &one, &request));
-        RONDO_TRY(rondo_tensor_on_request(conn, &request));
+        RONDO_TRY(rondo_tensor_numbers_get(&conn->numbers, &one, &one));
+        RONDO_TRY(rondo_tensor_on_request(conn, &one));
         if (i % SEND_EVERY == SEND_EVERY - 1) {
             RONDO_TRY(rondo_tensor_conn_send_early(conn));
         }

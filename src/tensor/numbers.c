@@ -56,7 +56,9 @@ rondo_status rondo_tensor_numbers_get(const struct rondo_tensor_numbers *numbers
         return rondo_fail_quiet(RONDO_REMOTE_ERROR, "a repeated request with number %u, which was not given",
                                 message->number);
     }
-    *request = *message;
+    if (request != message) {
+        *request = *message;
+    }
     request->type = RONDO_TENSOR_TENSOR_REQUEST;
     request->flags |= RONDO_TENSOR_KNOWN;
     request->number = 0;

@@ -18,7 +18,8 @@ struct rondo_tensor_numbers { /* zeroed: none */
 /** Remember a NUMBERED_REQUEST under its number. */
 rondo_status rondo_tensor_numbers_set(struct rondo_tensor_numbers *numbers,
                                       const struct rondo_tensor_message *message);
-/** Make the TENSOR_REQUEST that a REPEAT_REQUEST stands for; its key lives until the number is given again.
+/** Make the TENSOR_REQUEST that a REPEAT_REQUEST stands for, maybe in its place; its key lives until the number
+ * is given again.
  * @return RONDO_REMOTE_ERROR: the number was never given; the sentence is not logged, and lacks the sender.
  */
 rondo_status rondo_tensor_numbers_get(const struct rondo_tensor_numbers *numbers,

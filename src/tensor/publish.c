@@ -312,5 +312,10 @@ void rondo_tensor_pubs_release(struct rondo_tensor_core *core)
         rondo_free(node);
     }
     rondo_tensor_map_release(&core->homes);
+    while (core->spare != NULL) {
+        struct rondo_tensor_response *response = core->spare;
+        core->spare = response->next;
+        rondo_free(response);
+    }
     rondo_free(core->later);
 }

@@ -271,6 +271,8 @@ struct rondo_tensor_core {
     uint8_t *later; /* requests of an epoch that has not begun here: rank, message */
     size_t later_bytes, later_size;
 
+    struct rondo_tensor_response *spare; /* that have ended */
+    size_t nspare;
     struct rondo_tensor_map pulls, known, found;
     uint32_t last_index;
     struct rondo_tensor_request *requests;
