@@ -201,7 +201,20 @@ def check_works():
         wanted = sum(data(r, tensor.numel(), torch.float32) for r in range(size))
         expect("all_reduce_coalesced", tensor, wanted)
     check_coalesced()
+    check_dropped()
     dist.barrier()
+
+
+def check_dropped():
+    """Inputs that only their call still has. Whoever finds that it has ended frees them, which needs Python's lock,
+    while the program, which has this lock, asks whether it has ended."""
+    for _ in range(200):
+        got = torch.zeros(size * 100)
+        work = dist._all_gather_base(got, torch.full((100,), float(rank)), async_op=True)
+        work.get_future()
+        while not work.is_completed():
+            pass
+        expect("a call whose input was dropped", got[-1], torch.tensor(float(size - 1)))
 
 
 def check_coalesced():

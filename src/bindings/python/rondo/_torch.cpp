@@ -109,6 +109,7 @@ class Work final : public c10d::Work
     friend class Group;
     void end(rondo_status status, std::string why = "")
     {
+        Memory used; /* freed after the lock: to free a tensor may take Python's lock, whose holder may want ours */
         std::unique_lock<std::mutex> lock(once_);
         if (ended_.load(std::memory_order_acquire)) {
             return;
@@ -122,7 +123,7 @@ class Work final : public c10d::Work
         } catch (...) {
             error = std::current_exception();
         }
-        memory_ = Memory();
+        std::swap(used, memory_);
         finish(error);
         ended_.store(1, std::memory_order_release);
         c10::intrusive_ptr<c10::ivalue::Future> future = future_;
@@ -228,6 +229,9 @@ class Finisher
             bool ended = step(*work);
             if (!ended && last) {
                 std::this_thread::sleep_for(std::chrono::microseconds(50));
+            }
+            if (ended) {
+                work.reset(); /* before the lock, as it may free tensors */
             }
             lock.lock();
             if (!ended) {
@@ -685,11 +689,18 @@ class Group final : public Base
             (message ? messages_ : collectives_)->add(std::move(given));
         };
         c10::intrusive_ptr<Work> oldest;
+        std::list<c10::intrusive_ptr<Work>> ended; /* freed after the lock, as they may free tensors */
         {
             std::lock_guard<std::mutex> lock(mutex_);
             handle();
             check(call(&opts, &work->handle));
-            open_.remove_if([](const c10::intrusive_ptr<Work> &w) { return w->ended_.load() != 0; });
+            for (auto w = open_.begin(); w != open_.end();) {
+                auto next = std::next(w);
+                if ((*w)->ended_.load() != 0) {
+                    ended.splice(ended.end(), open_, w);
+                }
+                w = next;
+            }
             open_.push_back(work);
             oldest = open_.front();
         }
