@@ -23,6 +23,9 @@ static int turns_of(const struct shim_call *call)
 {
     return call->bytes <= 1 << 16 ? TURNS : call->bytes <= 1 << 20 ? 3 : 1;
 }
+/* So many calls begin a trial, on Rondo, and do not count: broadcasts and reductions to a root go through as
+ * many banks of the mailbox, whose pages the kernel makes when they are first used (1 to 30 us a call). */
+static int warm_of(const struct shim_call *call) { return turns_of(call) == TURNS ? 2 * TURN : 0; }
 
 void shim_cells_free(struct shim_cells *cells)
 {
@@ -81,14 +84,17 @@ static int64_t typical(const int64_t *values, int n, int64_t *variance)
     return (int64_t)(sum / kept);
 }
 
-/* Rondo must gain 5%, as less could be noise. The other calls may lose an eighth of that, or 3%, or two
- * standard errors: where ranks wait for each other's work, their times vary by more than Rondo can gain. */
-static enum shim_verdict judge(const struct shim_times *mpi, const struct shim_times *rondo, int nranks)
+/* Rondo must gain 5%, as less could be noise. The other calls may lose half of that, and behind a barrier, which
+ * moves no data itself, an eighth; or 3%, or two standard errors: where ranks wait for each other's work, their
+ * times vary by more than Rondo can gain. */
+static enum shim_verdict judge(const struct shim_times *mpi, const struct shim_times *rondo, int nranks,
+                               int is_barrier)
 {
     int64_t gain = mpi->own - rondo->own, loss = rondo->rest - mpi->rest;
     /* Ranks wait for the same things: their times vary together. */
     double variance = (double)nranks * ((double)mpi->variance + (double)rondo->variance);
-    int is_moved = loss > gain / 8 && loss > mpi->rest / 32 && (double)loss * (double)loss > 4 * variance;
+    int is_moved = loss > gain / (is_barrier ? 8 : 2) && loss > mpi->rest / 32 &&
+                   (double)loss * (double)loss > 4 * variance;
     return gain >= mpi->own / 20 && !is_moved ? SHIM_TAKE : SHIM_LEAVE;
 }
 
@@ -111,7 +117,8 @@ static void agree(struct shim_call *call)
         call->cell->verdict = SHIM_TAKE;
         return;
     }
-    call->cell->verdict = (uint8_t)judge(&all[MPI_SIDE], &all[RONDO_SIDE], call->c->n);
+    call->cell->verdict = (uint8_t)judge(&all[MPI_SIDE], &all[RONDO_SIDE], call->c->n,
+                                         call->coll == SHIM_BARRIER);
     for (int side = 0; side < 2 && trial != NULL; side++) {
         trial->agreed[side] = all[side].own;
     }
@@ -161,15 +168,16 @@ static int is_tried(struct shim_comm *c, struct shim_cell *cell)
     return c->tried == cell;
 }
 
-/* MPI, Rondo, Rondo, MPI, and so on: what changes steadily, or comes at every other turn, harms neither. */
-static int side_of(int round) { return (round / TURN + 1) / 2 % 2; }
+/* MPI, Rondo, Rondo, MPI, and so on: what changes steadily, or comes at every other turn, harms neither. round
+ * < 0: it does not count. */
+static int side_of(int round) { return round < 0 ? RONDO_SIDE : (round / TURN + 1) / 2 % 2; }
 
-/* The times of the tried cell's last call, and of those since. */
-static void sample(struct shim_comm *c)
+/* The times of the tried cell's last call, of that round, and of those since. */
+static void sample(struct shim_comm *c, int round)
 {
     struct shim_trial *trial = c->tried->trial;
-    int round = c->tried->round - 1, turn = round / (2 * TURN), at = round % TURN;
-    if (c->has_mark && trial != NULL && at > 0 && turn < TURNS) {
+    int turn = round / (2 * TURN), at = round % TURN;
+    if (c->has_mark && trial != NULL && round >= 0 && at > 0 && turn < TURNS) {
         trial->own[side_of(round)][turn * COUNTED + at - 1] = c->own_ns;
         trial->rest[side_of(round)][turn * COUNTED + at - 1] = c->spent_ns - c->own_ns;
     }
@@ -182,18 +190,20 @@ static int measures(struct shim_call *call)
 {
     struct shim_comm *c = call->c;
     struct shim_cell *cell = call->cell;
+    int round = cell->round - warm_of(call);
     if (!is_tried(c, cell)) {
         return shim_leave(call, SHIM_BY_TRIAL);
     }
     c->nothers = 0;
-    sample(c);
-    if (cell->round == 2 * TURN * turns_of(call)) {
+    sample(c, round - 1);
+    if (round == 2 * TURN * turns_of(call)) {
         agree(call);
         trial_end(c);
         return cell->verdict == SHIM_TAKE || shim_leave(call, SHIM_BY_SLOWER);
     }
     call->sampled = call->timed = 1;
-    return side_of(cell->round++) == RONDO_SIDE || shim_leave(call, SHIM_BY_TRIAL);
+    cell->round++;
+    return side_of(round) == RONDO_SIDE || shim_leave(call, SHIM_BY_TRIAL);
 }
 
 static void count_time(struct shim_call *call, int taken, int64_t ns)
