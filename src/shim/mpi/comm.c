@@ -118,7 +118,7 @@ static void rondo_end(struct shim_comm *c)
 {
     if (c->rondo != NULL) {
         int outside = shim_thread.inside;
-        shim_thread.inside = outside ? outside : 1;
+        shim_thread.inside = outside ? outside : SHIM_CALLS;
         rondo_comm_destroy(c->rondo); /* an error has been reported by the call that met it */
         shim_thread.inside = outside;
         c->rondo = NULL;
@@ -191,9 +191,9 @@ void shim_comm_leave_child(struct shim_comm *child)
 void shim_comm_fail(struct shim_comm *c)
 {
     c->failed = 1;
-    shim_thread.inside = 1;
+    int outer = shim_enter(SHIM_CALLS);
     rondo_comm_abort(c->rondo); /* the other ranks' calls end, too */
-    shim_thread.inside = 0;
+    shim_exit(outer);
     c->rondo = NULL;
     __atomic_sub_fetch(&process.nlive, 1, __ATOMIC_RELAXED);
 }
@@ -379,9 +379,9 @@ static rondo_status rondo_make(struct shim_comm *c)
     config.timeout_ms = 0;
     config.init_timeout_ms = 0;
     config.mpi_progress = 1; /* MPI lets no other thread in while this one is in a call of MPI */
-    shim_thread.inside = 2;
+    int outer = shim_enter(SHIM_CREATES);
     status = rondo_comm_create(c->comm, &config, &c->rondo);
-    shim_thread.inside = 0;
+    shim_exit(outer);
     return status;
 }
 

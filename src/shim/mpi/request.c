@@ -119,7 +119,7 @@ int shim_move(void)
     }
     if (shim_thread
             .inside) { /* MPI runs inside of Rondo's wait, which moves all streams; a creation does not */
-        if (shim_thread.inside == 2) {
+        if (shim_thread.inside == SHIM_CREATES) {
             rondo_streams_progress(&n);
         }
         return 0;
@@ -127,9 +127,9 @@ int shim_move(void)
     if (rondo_is_inside_call() || pthread_mutex_trylock(&process.lock) != 0) {
         return 0; /* the program's own call of Rondo, or a signal handler in one */
     }
-    shim_thread.inside = 1;
+    int outer = shim_enter(SHIM_CALLS);
     ended = take_ended();
-    shim_thread.inside = 0;
+    shim_exit(outer);
     pthread_mutex_unlock(&process.lock);
     for (struct shim_request *next; ended != NULL; ended = next, n++) {
         next = ended->next;
@@ -199,9 +199,9 @@ rondo_status shim_request_issue(struct shim_request *request)
         status = shim_prepare(call, 1);
     }
     if (status == RONDO_SUCCESS) {
-        shim_thread.inside = 1;
+        int outer = shim_enter(SHIM_CALLS);
         status = shim_issue(call, request->stream);
-        shim_thread.inside = 0;
+        shim_exit(outer);
     }
     if (status != RONDO_SUCCESS) {
         request->code = MPI_ERR_OTHER;

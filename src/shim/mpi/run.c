@@ -370,12 +370,12 @@ int shim_run(struct shim_call *call)
     if (RONDO_UNLIKELY(call->c->failed)) {
         return shim_error(call, RONDO_INVALID_USAGE);
     }
-    shim_thread.inside = 1;
+    int outer = shim_enter(SHIM_CALLS);
     if (RONDO_UNLIKELY(call->timed || shim_reporting)) {
         status = run_timed(call);
     } else {
         status = RONDO_UNLIKELY(call->moves) ? run_moves(call) : shim_issue(call, NULL);
     }
-    shim_thread.inside = 0;
+    shim_exit(outer);
     return RONDO_LIKELY(status == RONDO_SUCCESS) ? MPI_SUCCESS : shim_error(call, status);
 }

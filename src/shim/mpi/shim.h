@@ -31,6 +31,7 @@
 #include <mpi-ext.h>
 #endif
 #include <string.h>
+#include "base/inside.h"
 #include "base/types.h"
 #include "base/wait.h"
 #include "rondo.h"
@@ -146,12 +147,14 @@ struct shim_comm {
     struct shim_comm *next, *previous; /* of the process, in order of creation */
 };
 
+enum shim_inside { SHIM_OUTSIDE, SHIM_CALLS, SHIM_CREATES };
+
 /* What a thread used last. The generations say when it must forget. */
 struct shim_thread {
     MPI_Comm comm;
     struct shim_comm *state;
     unsigned generation;
-    int inside; /* in a call of Rondo: 1; while it creates a communicator: 2 */
+    int inside; /* in a call of Rondo, enum shim_inside */
     struct shim_types *types;
 };
 extern __thread struct shim_thread shim_thread __attribute__((tls_model("initial-exec")));
@@ -358,6 +361,21 @@ void shim_report_add(const struct shim_call *call, int taken, int64_t ns);
 void shim_report_write(const char *where);
 
 /* ---- inline parts ---- */
+
+/** A call of Rondo begins. The program's own groups (rondo_group_start) are not for it: it runs at once.
+ * @return for shim_exit */
+static inline int shim_enter(enum shim_inside how)
+{
+    int outer = rondo_inside;
+    rondo_inside &= RONDO_INSIDE_CALL;
+    shim_thread.inside = how;
+    return outer;
+}
+static inline void shim_exit(int outer)
+{
+    shim_thread.inside = SHIM_OUTSIDE;
+    rondo_inside = outer;
+}
 
 static inline int shim_class(size_t bytes)
 {
