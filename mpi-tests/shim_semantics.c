@@ -434,6 +434,36 @@ static void a_handle_is_used_again_for_another_type(void)
     }
 }
 
+static int type_copies;
+static int on_type_copy(MPI_Datatype type, int keyval, void *extra, void *in, void *out, int *flag)
+{
+    (void)type, (void)keyval, (void)extra, (void)in, (void)out;
+    type_copies++;
+    *flag = 0;
+    return MPI_ERR_OTHER;
+}
+
+/* The face keeps a type until its call ends. */
+static void a_types_attributes_are_left_alone(void)
+{
+    int keyval, data[6];
+    MPI_Datatype type;
+    MPI_Request request;
+    MPI_Type_vector(3, 1, 2, MPI_INT, &type);
+    MPI_Type_commit(&type);
+    MPI_Type_create_keyval(on_type_copy, MPI_TYPE_NULL_DELETE_FN, &keyval, NULL);
+    MPI_Type_set_attr(type, keyval, NULL);
+    for (int k = 0; k < 6; k++) {
+        data[k] = rank == 0 ? k : -1;
+    }
+    MPI_Ibcast(data, 1, type, 0, MPI_COMM_WORLD, &request);
+    MPI_Type_free(&type);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    check(data[0] == 0 && data[2] == 2 && data[4] == 4 && data[1] == (rank == 0 ? 1 : -1), "the elements");
+    check(type_copies == 0, "a callback of a type's attributes runs");
+    MPI_Type_free_keyval(&keyval);
+}
+
 static void other_communicators_stay_with_mpi(void)
 {
     MPI_Comm half, inter;
@@ -670,6 +700,7 @@ int main(int argc, char **argv)
         CASE(freed_communicators_leave_nothing, "ucc#925, ompi#13767: leaks and crashes"),
         ONLY(a_communicator_is_freed_with_a_call_under_way, "ompi#13767"),
         CASE(a_handle_is_used_again_for_another_type, NULL),
+        CASE(a_types_attributes_are_left_alone, NULL),
         CASE(other_communicators_stay_with_mpi, NULL),
         CASE(wrong_arguments_get_mpis_errors, NULL),
         CASE(nothing_moves_with_a_count_of_zero, NULL),

@@ -148,7 +148,7 @@ static rondo_status persistent_new(struct persistent **made)
 /* The program may free its types before it starts the request. */
 static int side_keep(struct shim_side *s, int has)
 {
-    return has && !s->is_plain ? PMPI_Type_dup(s->type, &s->type) : MPI_SUCCESS;
+    return has && !s->is_plain ? shim_type_hold(s->type, &s->type) : MPI_SUCCESS;
 }
 
 static void side_drop(struct shim_side *s, int has)

@@ -100,10 +100,10 @@ static rondo_status side_pack(struct shim_call *call, struct shim_side *s, enum 
     if (direction == PACK) {
         return convert_side(PACK, call, s);
     }
-    if (keeps && PMPI_Type_dup(s->type, &s->held) != MPI_SUCCESS) {
+    if (keeps && shim_type_hold(s->type, &s->held) != MPI_SUCCESS) {
         s->held = MPI_DATATYPE_NULL;
-        return rondo_fail(RONDO_SYSTEM_ERROR, "rank %d on %s: MPI cannot duplicate a type", call->c->rank,
-                          rondo_log_host());
+        return rondo_fail(RONDO_SYSTEM_ERROR, "rank %d on %s: MPI cannot make a type of another one",
+                          call->c->rank, rondo_log_host());
     }
     return RONDO_SUCCESS;
 }

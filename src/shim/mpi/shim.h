@@ -100,6 +100,9 @@ extern unsigned shim_types_generation; /* of the process: grows when a type is f
  * @return NULL: MPI_DATATYPE_NULL, or MPI does not know it
  */
 const struct shim_type *shim_type_find(MPI_Datatype type);
+/** Make a type that stays when the program frees its own, to be freed by MPI_Type_free: one element of that,
+ * because a duplicate would run the callbacks of the program's attributes. @return MPI's code */
+int shim_type_hold(MPI_Datatype type, MPI_Datatype *held);
 /** @return Rondo's operation if it may combine the type, or -1. */
 int shim_op_find(MPI_Op op, const struct shim_type *type);
 
@@ -218,7 +221,7 @@ struct shim_side {
     int blocks;                      /* their number; 0: none */
     struct shim_ints counts, displs; /* of blocks */
     void *packed;                    /* memory of the call; NULL: none */
-    MPI_Datatype held;               /* a duplicate that a non-blocking call keeps; or MPI_DATATYPE_NULL */
+    MPI_Datatype held;               /* the type as a non-blocking call keeps it; or MPI_DATATYPE_NULL */
 };
 
 /* Whose blocks a reduce_scatter has, and so what runs it. */

@@ -251,6 +251,12 @@ static int type_read(MPI_Datatype handle, struct shim_type *type)
     return is_committed(handle) && type_watch(handle);
 }
 
+int shim_type_hold(MPI_Datatype type, MPI_Datatype *held)
+{
+    int code = PMPI_Type_contiguous(1, type, held);
+    return code == MPI_SUCCESS ? PMPI_Type_commit(held) : code;
+}
+
 static void types_once_init(void) { pthread_key_create(&types_key, free); }
 
 static struct shim_types *types_of_thread(void)
