@@ -133,6 +133,33 @@ static void by_testsome(void)
     }
 }
 
+#if MPI_VERSION >= 4
+static void by_parrived(void)
+{
+    MPI_Request request;
+    MPI_Precv_init(&token, 1, 1, MPI_INT, 0, 5, MPI_COMM_WORLD, MPI_INFO_NULL, &request);
+    MPI_Start(&request);
+    for (int flag = 0; !flag;) {
+        MPI_Parrived(request, 0, &flag);
+    }
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    MPI_Request_free(&request);
+}
+
+static void send_part(int to)
+{
+    MPI_Request request;
+    MPI_Psend_init(&test.rank, 1, 1, MPI_INT, to, 5, MPI_COMM_WORLD, MPI_INFO_NULL, &request);
+    MPI_Start(&request);
+    MPI_Pready(0, request);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    MPI_Request_free(&request);
+}
+#else
+#define by_parrived by_recv
+static void send_part(int to) { MPI_Send(&test.rank, 1, MPI_INT, to, 5, MPI_COMM_WORLD); }
+#endif
+
 static void by_barrier(void) { MPI_Barrier(MPI_COMM_WORLD); }
 static void by_scan(void) { MPI_Scan(&test.rank, &token, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD); }
 
@@ -144,7 +171,7 @@ static void by_dup(void)
 }
 
 /* What rank 0 does for each of the others. */
-enum answer { SENDS, RECEIVES, BOTH, JOINS };
+enum answer { SENDS, RECEIVES, BOTH, JOINS, SENDS_PART };
 #define WAIT(name, answer)  \
     {                       \
 #name, name, answer \
@@ -154,11 +181,12 @@ static const struct {
     void (*wait)(void);
     enum answer answer;
 } waits[] = {
-    WAIT(by_recv, SENDS),    WAIT(by_probe, SENDS),    WAIT(by_iprobe, SENDS),   WAIT(by_mprobe, SENDS),
-    WAIT(by_sendrecv, BOTH), WAIT(by_replace, BOTH),   WAIT(by_ssend, RECEIVES), WAIT(by_send, RECEIVES),
-    WAIT(by_wait, SENDS),    WAIT(by_waitall, SENDS),  WAIT(by_waitany, SENDS),  WAIT(by_waitsome, SENDS),
-    WAIT(by_test, SENDS),    WAIT(by_testsome, SENDS), WAIT(by_barrier, JOINS),  WAIT(by_scan, JOINS),
-    WAIT(by_dup, JOINS),
+    WAIT(by_recv, SENDS),     WAIT(by_probe, SENDS),    WAIT(by_iprobe, SENDS),
+    WAIT(by_mprobe, SENDS),   WAIT(by_sendrecv, BOTH),  WAIT(by_replace, BOTH),
+    WAIT(by_ssend, RECEIVES), WAIT(by_send, RECEIVES),  WAIT(by_wait, SENDS),
+    WAIT(by_waitall, SENDS),  WAIT(by_waitany, SENDS),  WAIT(by_waitsome, SENDS),
+    WAIT(by_test, SENDS),     WAIT(by_testsome, SENDS), WAIT(by_barrier, JOINS),
+    WAIT(by_scan, JOINS),     WAIT(by_dup, JOINS),      WAIT(by_parrived, SENDS_PART),
 };
 
 static void answer(enum answer answer, void (*wait)(void), int *scratch)
@@ -168,10 +196,12 @@ static void answer(enum answer answer, void (*wait)(void), int *scratch)
         return;
     }
     for (int r = 1; r < test.nranks; r++) {
-        if (answer != RECEIVES) {
+        if (answer == SENDS_PART) {
+            send_part(r);
+        } else if (answer != RECEIVES) {
             MPI_Send(&test.rank, 1, MPI_INT, r, 5, MPI_COMM_WORLD);
         }
-        if (answer != SENDS) {
+        if (answer == RECEIVES || answer == BOTH) {
             MPI_Recv(scratch, ELEMENTS, MPI_INT, r, 5, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
         }
     }

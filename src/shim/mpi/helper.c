@@ -1,5 +1,5 @@
 /*
- * See helper.h. The functions of wait.def that are helped know nothing of their arguments, and pass on all
+ * See helper.h. The functions of wait.def that are asked or helped know nothing of their arguments, and pass on all
  * that there could be, so this file has no mpi.h.
  */
 #include "shim/mpi/helper.h"
@@ -78,6 +78,18 @@ void shim_help_end(int helped)
         __atomic_sub_fetch(&process.waiting, 1, __ATOMIC_RELEASE);
     }
 }
+
+#define ASKED_(ctx, Name)                                   \
+    int PMPI_##Name(SHIM_ANY_PARAMS) __attribute__((weak)); \
+    int MPI_##Name(SHIM_ANY_PARAMS);                        \
+    int MPI_##Name(SHIM_ANY_PARAMS)                         \
+    {                                                       \
+        if (shim_help_is_needed()) {                        \
+            shim_move();                                    \
+        }                                                   \
+        return PMPI_##Name(SHIM_ANY_ARGS);                  \
+    }
+SHIM_ASKED_TABLE(ASKED_, )
 
 #define HELPED_(ctx, Name)                                  \
     int PMPI_##Name(SHIM_ANY_PARAMS) __attribute__((weak)); \

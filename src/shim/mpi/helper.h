@@ -10,6 +10,9 @@
 /* Calls under way that MPI's waits do not move; 0 where they do. */
 extern int shim_moving __attribute__((visibility("hidden")));
 
+/** Move the calls under way, and complete the requests of those that have ended. @return how many */
+int shim_move(void) __attribute__((visibility("hidden")));
+
 void shim_help_begin_slow(void) __attribute__((visibility("hidden")));
 /** The wait is over. helped: what shim_help_begin returned. */
 void shim_help_end(int helped) __attribute__((visibility("hidden")));

@@ -62,7 +62,9 @@
     Y(MPI_Request_free)               \
     FORTRAN_(Y, mpi_start, MPI_START) \
     FORTRAN_(Y, mpi_startall, MPI_STARTALL) FORTRAN_(Y, mpi_request_free, MPI_REQUEST_FREE)
-#define WAITS_(Y) SHIM_POLLED_TABLE(WAIT_, Y) SHIM_POLLED_LARGE_TABLE(WAIT_, Y) SHIM_HELPED_TABLE(WAIT_, Y)
+#define WAITS_(Y)               \
+    SHIM_POLLED_TABLE(WAIT_, Y) \
+    SHIM_POLLED_LARGE_TABLE(WAIT_, Y) SHIM_ASKED_TABLE(WAIT_, Y) SHIM_HELPED_TABLE(WAIT_, Y)
 
 typedef shim_any_function *any_function;
 

@@ -10,6 +10,7 @@
  * mpi_f08 waits in functions that cannot be. So a process with its Fortran library leaves the non-blocking
  * calls of its communicators to MPI.
  */
+#include "shim/mpi/helper.h"
 #include "shim/mpi/shim.h"
 
 #include <dlfcn.h>

@@ -330,8 +330,6 @@ void shim_progress_begin(void);
 int shim_nrequests(void);
 /** They do because we take them over (wait.c); known after shim_progress_works. */
 extern int shim_waits_are_taken;
-/** Move the calls under way, and complete the requests of those that have ended. @return how many */
-int shim_move(void);
 int shim_request_start(struct shim_call *call, MPI_Request *request);
 
 struct shim_request {
