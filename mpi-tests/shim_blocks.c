@@ -108,6 +108,33 @@ void only_the_root_knows_the_counts(void)
     }
 }
 
+/* From rank 1 one element of gaps to the root, which has one of other gaps. */
+void an_element_may_be_larger_than_1_gib(void)
+{
+    enum { N = (1 << 27) + 1 };
+    static const int counts[64] = { 0, 1 }, displs[64];
+    long value = 7, *in = rank == 0 ? malloc(2 * (size_t)N * sizeof *in) : NULL;
+    MPI_Datatype same, gapped;
+    MPI_Comm comm;
+    check(rank != 0 || in != NULL, "memory");
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    warm(comm);
+    MPI_Type_create_hvector(N, 1, 0, MPI_LONG, &same);
+    MPI_Type_vector(N, 1, 2, MPI_LONG, &gapped);
+    MPI_Type_commit(&same);
+    MPI_Type_commit(&gapped);
+    if (rank == 0) {
+        in[1] = in[2 * (size_t)N - 2] = 5;
+    }
+    MPI_Gatherv(&value, rank == 1, same, in, counts, displs, gapped, 0, comm);
+    check(rank != 0 || (in[0] == 7 && in[1] == 5 && in[2 * (size_t)N - 2] == 7 && in[N + 1] == 7),
+          "the elements");
+    MPI_Type_free(&same);
+    MPI_Type_free(&gapped);
+    MPI_Comm_free(&comm);
+    free(in);
+}
+
 /* What such a call keeps of its communicator is needed when the communicator has gone. */
 void blocks_with_gaps_outlive_their_communicator(void)
 {

@@ -3,11 +3,11 @@
  * after what users of similar layers report. With RONDO_MPI_REPORT=FILE it also checks that Rondo carried
  * calls.
  *
- *   shim_semantics [threads | death | blocking | room]
+ *   shim_semantics [threads | death | blocking | room | large]
  *
  * blocking: Rondo carries blocking calls only, so the cases that MPI alone fails are left out, and MPI_Init is
  * not taken over.
- * room: RONDO_MPI_COMMS is small, and must be enough.
+ * room: RONDO_MPI_COMMS is small, and must be enough. large: takes 4 GiB of memory.
  * threads: with MPI_THREAD_MULTIPLE, collectives of several threads. death: the last rank kills itself while
  * the others wait for it in a collective; they must end with an error.
  */
@@ -719,7 +719,8 @@ int main(int argc, char **argv)
     int level, all = 0, n = (int)(sizeof cases / sizeof *cases);
     int threads = argc > 1 && strcmp(argv[1], "threads") == 0,
         blocking = argc > 1 && strcmp(argv[1], "blocking") == 0,
-        room = argc > 1 && strcmp(argv[1], "room") == 0, death = argc > 1 && !threads && !blocking && !room;
+        room = argc > 1 && strcmp(argv[1], "room") == 0, large = argc > 1 && strcmp(argv[1], "large") == 0,
+        death = argc > 1 && !threads && !blocking && !room && !large;
     MPI_Init_thread(&argc, &argv, threads ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, &level);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &nranks);
@@ -741,7 +742,11 @@ int main(int argc, char **argv)
         failed_communicators_make_room();
         freed_persistent_calls_make_room();
     }
-    for (int i = 0; i < n - !threads && !room; i++) {
+    if (large) {
+        what = "an_element_may_be_larger_than_1_gib";
+        an_element_may_be_larger_than_1_gib();
+    }
+    for (int i = 0; i < n - !threads && !room && !large; i++) {
         what = cases[i].name;
         complaint = cases[i].complaint;
         if ((report != NULL && !blocking) || !cases[i].only_rondo) {
@@ -762,7 +767,7 @@ int main(int argc, char **argv)
         all++;
     }
     if (rank == 0) {
-        printf("shim_semantics: %d cases, %d wrong\n", room ? 2 : n - !threads, all);
+        printf("shim_semantics: %d cases, %d wrong\n", room ? 2 : large ? 1 : n - !threads, all);
     }
     return all != 0;
 }

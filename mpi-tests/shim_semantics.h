@@ -21,6 +21,7 @@ void one_rank_has_a_derived_type_in_a_v_collective(void);
 void one_address_has_nothing_to_send_and_receive(void);
 void one_buffer_has_disjoint_parts(void);
 void only_the_root_knows_the_counts(void);
+void an_element_may_be_larger_than_1_gib(void);
 void blocks_with_gaps_outlive_their_communicator(void);
 /* shim_persistent.c */
 void the_programs_attributes_are_left_alone(void);

@@ -26,7 +26,12 @@ static struct {
     int nlive;                      /* communicators of Rondo */
     struct shim_comm *first, *last; /* all states */
     struct shim_comm *orphans;      /* children of states that are gone */
-} process = { .lock = PTHREAD_MUTEX_INITIALIZER, .keyval = MPI_KEYVAL_INVALID };
+    pthread_mutex_t self_lock;
+    MPI_Comm self; /* of this rank alone */
+    int has_self;
+} process = { .lock = PTHREAD_MUTEX_INITIALIZER,
+              .self_lock = PTHREAD_MUTEX_INITIALIZER,
+              .keyval = MPI_KEYVAL_INVALID };
 
 /* What calls find that have no state of their own. */
 static struct shim_comm shut = { .leaves = SHIM_BY_CLOSED }, off = { .leaves = SHIM_BY_OFF };
@@ -233,7 +238,10 @@ static int process_ends(MPI_Comm comm, int key, void *value, void *extra)
     for (c = process.orphans; c != NULL; c = c->next) {
         rondo_end(c);
     }
-    shim_persistent_end();
+    if (process.has_self) {
+        process.has_self = 0;
+        PMPI_Comm_free(&process.self);
+    }
     return MPI_SUCCESS;
 }
 
@@ -433,6 +441,29 @@ int shim_comm_make_child(struct shim_comm *c, struct shim_comm *child)
     __atomic_add_fetch(&process.nlive, 1, __ATOMIC_RELAXED);
     c->children[c->nchildren++] = child;
     return 1;
+}
+
+int shim_comm_self(MPI_Comm *self)
+{
+    int rc = MPI_SUCCESS;
+    if (RONDO_UNLIKELY(!__atomic_load_n(&process.has_self, __ATOMIC_ACQUIRE))) {
+        pthread_mutex_lock(&process.self_lock);
+        if (!process.has_self) {
+            MPI_Group group;                    /* a duplicate would run the program's attribute callbacks */
+            int outer = shim_enter(SHIM_CALLS); /* MPI's progress must not come back here */
+            PMPI_Comm_group(MPI_COMM_SELF, &group);
+            rc = PMPI_Comm_create(MPI_COMM_SELF, group, &process.self);
+            PMPI_Group_free(&group);
+            shim_exit(outer);
+        }
+        if (rc == MPI_SUCCESS && !process.has_self) {
+            PMPI_Comm_set_errhandler(process.self, MPI_ERRORS_RETURN);
+            __atomic_store_n(&process.has_self, 1, __ATOMIC_RELEASE);
+        }
+        pthread_mutex_unlock(&process.self_lock);
+    }
+    *self = process.self;
+    return rc;
 }
 
 /* ---- a wrong pairing ---- */

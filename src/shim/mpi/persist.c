@@ -27,8 +27,6 @@ struct persistent {
 
 static struct {
     pthread_mutex_t lock;
-    MPI_Comm self; /* for the messages */
-    int has_self;
     int ntags;
     int nlive;
     struct persistent *bucket[NBUCKETS];
@@ -106,28 +104,10 @@ int shim_takes_persistent(struct shim_call *call)
 
 /* ---- making one ---- */
 
-static rondo_status self_make(void)
-{
-    if (!process.has_self) {
-        MPI_Group group; /* a duplicate would run the program's attribute callbacks */
-        PMPI_Comm_group(MPI_COMM_SELF, &group);
-        int rc = PMPI_Comm_create(MPI_COMM_SELF, group, &process.self);
-        PMPI_Group_free(&group);
-        if (rc != MPI_SUCCESS) {
-            return rondo_fail(RONDO_SYSTEM_ERROR, "MPI cannot make a communicator of one rank on %s",
-                              rondo_log_host());
-        }
-        PMPI_Comm_set_errhandler(process.self, MPI_ERRORS_RETURN);
-        process.has_self = 1;
-    }
-    return RONDO_SUCCESS;
-}
-
 /* With the lock held. */
 static rondo_status persistent_new(struct persistent **made)
 {
     struct persistent *p = process.idle;
-    RONDO_TRY(self_make());
     if (p != NULL) {
         process.idle = p->next;
     } else if ((p = calloc(1, sizeof *p)) == NULL) {
@@ -198,10 +178,11 @@ static int sizes_keep(struct persistent *p)
 static void persistent_ended(struct shim_request *request)
 {
     const struct persistent *p = (const struct persistent *)request;
+    MPI_Comm self;
     MPI_Request sent;
     char byte = 0;
-    if (PMPI_Isend(&byte, request->code != MPI_SUCCESS, MPI_BYTE, 0, p->tag, process.self, &sent) ==
-        MPI_SUCCESS) {
+    if (shim_comm_self(&self) == MPI_SUCCESS &&
+        PMPI_Isend(&byte, request->code != MPI_SUCCESS, MPI_BYTE, 0, p->tag, self, &sent) == MPI_SUCCESS) {
         PMPI_Request_free(&sent);
     }
 }
@@ -216,6 +197,7 @@ static void bucket_add(struct persistent *p)
 
 static rondo_status persistent_make(const struct shim_call *call, struct persistent **made)
 {
+    MPI_Comm self;
     RONDO_TRY(persistent_new(made));
     struct persistent *p = *made;
     p->plan = *call;
@@ -229,7 +211,8 @@ static rondo_status persistent_make(const struct shim_call *call, struct persist
     p->request.ended = persistent_ended;
     if (side_keep(&p->plan.out, p->plan.has_out) != MPI_SUCCESS ||
         side_keep(&p->plan.in, p->plan.has_in) != MPI_SUCCESS || sizes_keep(p) != MPI_SUCCESS ||
-        PMPI_Recv_init(NULL, 0, MPI_BYTE, 0, p->tag, process.self, &p->request.handle) != MPI_SUCCESS) {
+        shim_comm_self(&self) != MPI_SUCCESS ||
+        PMPI_Recv_init(NULL, 0, MPI_BYTE, 0, p->tag, self, &p->request.handle) != MPI_SUCCESS) {
         free(p->sizes);
         p->next = process.idle;
         process.idle = p;
@@ -329,12 +312,4 @@ int MPI_Request_free(MPI_Request *request)
     pthread_mutex_unlock(&process.lock);
     shim_comm_leave_child(child);
     return PMPI_Request_free(request);
-}
-
-void shim_persistent_end(void)
-{
-    if (process.has_self) {
-        process.has_self = 0;
-        PMPI_Comm_free(&process.self);
-    }
 }

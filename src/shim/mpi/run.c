@@ -34,19 +34,60 @@ static int convert_bottom(enum direction direction, MPI_Datatype type, int count
     return rc;
 }
 
-/* Move elements between a buffer with gaps and bytes without. MPI counts in int, so in parts. */
+enum { PACK_PART = 1 << 30 }; /* bytes: MPI counts in int */
+
+/* Bytes without gaps, in any number, as one element. */
+static int packed_type(size_t size, MPI_Datatype *made)
+{
+    int lengths[2] = { (int)(size / PACK_PART), (int)(size % PACK_PART) };
+    MPI_Aint at[2] = { 0, (MPI_Aint)lengths[0] * PACK_PART };
+    MPI_Datatype types[2] = { MPI_DATATYPE_NULL, MPI_PACKED };
+    int rc = PMPI_Type_contiguous(PACK_PART, MPI_PACKED, &types[0]);
+    if (rc == MPI_SUCCESS) {
+        rc = PMPI_Type_create_struct(2, lengths, at, types, made);
+        PMPI_Type_free(&types[0]);
+    }
+    return rc == MPI_SUCCESS ? PMPI_Type_commit(made) : rc;
+}
+
+/* One element that is larger than a part, which MPI_Pack cannot count: a message of this rank to itself. */
+static int convert_large(enum direction direction, MPI_Datatype type, size_t size, char *memory, char *line)
+{
+    static unsigned turn;
+    /* Threads may do so at once. Persistent calls use tags from 0 (persist.c). */
+    int tag = 32767 - (int)(__atomic_fetch_add(&turn, 1, __ATOMIC_RELAXED) % 8192);
+    MPI_Datatype packed;
+    MPI_Comm self;
+    int rc = shim_comm_self(&self);
+    if (rc == MPI_SUCCESS) {
+        rc = packed_type(size, &packed);
+    }
+    if (rc != MPI_SUCCESS) {
+        return rc;
+    }
+    rc = direction == PACK
+             ? PMPI_Sendrecv(memory, 1, type, 0, tag, line, 1, packed, 0, tag, self, MPI_STATUS_IGNORE)
+             : PMPI_Sendrecv(line, 1, packed, 0, tag, memory, 1, type, 0, tag, self, MPI_STATUS_IGNORE);
+    PMPI_Type_free(&packed);
+    return rc;
+}
+
+/* Move elements between a buffer with gaps and bytes without, in parts. */
 static int convert(enum direction direction, const struct shim_side *s, char *buf, int64_t count,
                    char *packed)
 {
-    int64_t most = s->size > 0 ? (INT64_C(1) << 30) / (int64_t)s->size : count;
+    int64_t most = s->size > 0 ? PACK_PART / (int64_t)s->size : count;
     MPI_Datatype type = s->held != MPI_DATATYPE_NULL ? s->held : s->type;
     if (s->size == 0 || count == 0) {
         return MPI_SUCCESS;
     }
-    if (most == 0) {
-        return MPI_ERR_COUNT;
+    for (int64_t at = 0; most == 0 && at < count; at++) {
+        int rc = convert_large(direction, type, s->size, buf + at * s->extent, packed + (size_t)at * s->size);
+        if (rc != MPI_SUCCESS) {
+            return rc;
+        }
     }
-    for (int64_t at = 0; at < count; at += most) {
+    for (int64_t at = 0; most > 0 && at < count; at += most) {
         int part = (int)(count - at < most ? count - at : most), position = 0,
             bytes = (int)((int64_t)s->size * part);
         char *memory = buf + at * s->extent, *line = packed + (size_t)at * s->size;

@@ -180,6 +180,8 @@ uint64_t shim_comm_free_children(const struct shim_comm *c);
 void shim_comm_take_child(struct shim_comm *child);
 /** The persistent call is freed: a later one may use the child, which ends if its communicator has gone. */
 void shim_comm_leave_child(struct shim_comm *child);
+/** Get a communicator of this rank alone, which is not the program's. @return MPI's code */
+int shim_comm_self(MPI_Comm *self);
 /** Abort Rondo's communicator. */
 void shim_comm_fail(struct shim_comm *c);
 
@@ -351,8 +353,6 @@ void shim_request_add(struct shim_request *request);
 /* ---- persistent calls (persist.c) ---- */
 
 int shim_persistent_make(struct shim_call *call, MPI_Request *request);
-/** MPI_Finalize begins. */
-void shim_persistent_end(void);
 
 /* ---- the report (report.c) ---- */
 
