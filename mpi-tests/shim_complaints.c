@@ -193,3 +193,34 @@ void freed_communicators_leave_nothing(void)
     check(entries("/proc/self/fd") < files + ROUNDS / 4, "files are left open");
     check(entries("/proc/self/map_files") < mappings + ROUNDS / 4, "memory stays mapped");
 }
+
+/* Its last message ends while rank 0 waits in a collective of another communicator. Libraries of MPICH may
+ * delete it then, in Rondo's wait. */
+void a_communicator_that_goes_late_leaves_nothing(void)
+{
+    enum { ROUNDS = 40, N = 1 << 20 };
+    static char message[N];
+    int files = 0, mappings = 0;
+    for (int i = 0; i < ROUNDS; i++) {
+        int one = 1, sum = 0;
+        MPI_Comm comm;
+        MPI_Request request;
+        MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+        warm(comm);
+        if (rank == 0) {
+            MPI_Isend(message, N, MPI_CHAR, 1, 11, comm, &request);
+            MPI_Request_free(&request);
+        } else if (rank == 1) { /* which needs rank 0 to make progress */
+            MPI_Recv(message, N, MPI_CHAR, 0, 11, comm, MPI_STATUS_IGNORE);
+        }
+        MPI_Comm_free(&comm);
+        MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+        check(sum == nranks, "the sum");
+        if (i == ROUNDS / 4) {
+            files = entries("/proc/self/fd");
+            mappings = entries("/proc/self/map_files");
+        }
+    }
+    check(entries("/proc/self/fd") < files + ROUNDS / 4, "files are left open");
+    check(entries("/proc/self/map_files") < mappings + ROUNDS / 4, "memory stays mapped");
+}

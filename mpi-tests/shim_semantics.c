@@ -699,6 +699,7 @@ int main(int argc, char **argv)
         CASE(communicators_go_in_any_order, "mpich#6075: some live in MPI_Finalize, which crashed"),
         CASE(freed_communicators_leave_nothing, "ucc#925, ompi#13767: leaks and crashes"),
         ONLY(a_communicator_is_freed_with_a_call_under_way, "ompi#13767"),
+        CASE(a_communicator_that_goes_late_leaves_nothing, NULL),
         CASE(a_handle_is_used_again_for_another_type, NULL),
         CASE(a_types_attributes_are_left_alone, NULL),
         CASE(other_communicators_stay_with_mpi, NULL),

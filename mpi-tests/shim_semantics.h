@@ -16,6 +16,7 @@ void gather_in_place_keeps_every_block(void);
 void a_broadcast_needs_no_more_of_the_root(void);
 void reduce_scatter_takes_any_blocks(void);
 void freed_communicators_leave_nothing(void);
+void a_communicator_that_goes_late_leaves_nothing(void);
 /* shim_blocks.c */
 void one_rank_has_a_derived_type_in_a_v_collective(void);
 void one_address_has_nothing_to_send_and_receive(void);

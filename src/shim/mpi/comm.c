@@ -26,6 +26,7 @@ static struct {
     int nlive;                      /* communicators of Rondo */
     struct shim_comm *first, *last; /* all states */
     struct shim_comm *orphans;      /* children of states that are gone */
+    struct shim_comm *late;         /* states whose communicators MPI deleted in a wait of Rondo's */
     pthread_mutex_t self_lock;
     MPI_Comm self; /* of this rank alone */
     int has_self;
@@ -203,18 +204,49 @@ void shim_comm_fail(struct shim_comm *c)
     __atomic_sub_fetch(&process.nlive, 1, __ATOMIC_RELAXED);
 }
 
+static void state_end(struct shim_comm *c)
+{
+    rondo_end(c);
+    children_leave(c);
+    free(c);
+}
+
+/* MPICH deletes a communicator when its last message ends. This thread may wait in Rondo then, which cannot
+ * destroy anything meanwhile. */
 static int comm_deleted(MPI_Comm comm, int key, void *value, void *extra)
 {
     struct shim_comm *c = value;
+    int is_late = rondo_is_inside_call();
     (void)comm, (void)key, (void)extra;
     __atomic_add_fetch(&shim_generation, 1, __ATOMIC_RELEASE);
     pthread_mutex_lock(&process.lock);
     list_remove(c);
+    if (is_late) {
+        c->next = process.late;
+        __atomic_store_n(&process.late, c, __ATOMIC_RELAXED);
+    }
     pthread_mutex_unlock(&process.lock);
-    rondo_end(c);
-    children_leave(c);
-    free(c);
+    if (!is_late) {
+        state_end(c);
+    }
     return MPI_SUCCESS;
+}
+
+/* End the states that could not be ended when their communicators were deleted. */
+static void late_end(void)
+{
+    struct shim_comm *c;
+    if (RONDO_LIKELY(__atomic_load_n(&process.late, __ATOMIC_RELAXED) == NULL) || rondo_is_inside_call()) {
+        return;
+    }
+    pthread_mutex_lock(&process.lock);
+    c = process.late;
+    __atomic_store_n(&process.late, NULL, __ATOMIC_RELAXED);
+    pthread_mutex_unlock(&process.lock);
+    for (struct shim_comm *next; c != NULL; c = next) {
+        next = c->next;
+        state_end(c);
+    }
 }
 
 /* MPI_Finalize begins: a callback of MPI_COMM_SELF, so that Fortran's call is seen, too. The states stay
@@ -228,6 +260,7 @@ static int process_ends(MPI_Comm comm, int key, void *value, void *extra)
     if (shim_reporting) {
         shim_report_write(shim_process_settings.report);
     }
+    late_end();
     for (c = process.first; c != NULL; c = c->next) {
         c->leaves = SHIM_BY_CLOSED;
         rondo_end(c);
@@ -335,6 +368,7 @@ struct shim_comm *shim_comm_find(MPI_Comm comm)
     if (!is_mpi_running() || comm == MPI_COMM_NULL) {
         return NULL;
     }
+    late_end();
     struct shim_comm *c = comm_look_up(comm);
     if (c != NULL) {
         shim_thread.comm = comm;
