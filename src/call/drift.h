@@ -1,5 +1,5 @@
 /*
- * Correcting the cost model while a communicator runs (tuner/drift.h), with RONDO_RECALIBRATE=1: one node,
+ * Correcting the cost model while a communicator runs (tuner/drift.h), unless RONDO_RECALIBRATE=0: one node,
  * host memory, all_reduce, all_gather and reduce_scatter of 8 KiB and more.
  *
  * Each rank times some calls of a kind: first one of 8; the longer nothing drifts, the fewer, down to one
