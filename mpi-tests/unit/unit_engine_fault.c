@@ -518,7 +518,7 @@ static void faults_are_armed_as_the_parameter_says(void **state)
     fake_ranks(2, late_in_the_second_call, NULL);
 }
 
-/* Calls that are not cached: alone, on a stream, in a group. */
+/* Calls that are not cached: alone, on a stream, in a group; and one that is. */
 static void fail_to_plan(struct fake_rank *r)
 {
     const int *form = r->arg;
@@ -528,12 +528,13 @@ static void fail_to_plan(struct fake_rank *r)
     rondo_status status;
     FAKE_OK(r, rondo_stream_create(&stream));
     status = *form == 2 ? rondo_group_start() : RONDO_SUCCESS;
-    status = status != RONDO_SUCCESS
-                 ? status
+    status = status != RONDO_SUCCESS ? status
+             : *form == 3
+                 ? rondo_all_reduce(x, y, 3, RONDO_INT32, RONDO_SUM, r->comm, NULL)
                  : rondo_all_gatherv(x, y, counts, displs, RONDO_INT32, r->comm, *form == 1 ? stream : NULL);
     status = *form == 2 ? rondo_group_end() : status;
     status = *form == 1 && status == RONDO_SUCCESS ? rondo_stream_synchronize(stream) : status;
-    FAKE_CHECK(r, status != RONDO_SUCCESS, "all_gatherv succeeds");
+    FAKE_CHECK(r, status != RONDO_SUCCESS, "the call succeeds");
     FAKE_CHECK(r,
                fake_has(rondo_last_error(r->comm), "rank 1") &&
                    fake_has(rondo_last_error(r->comm), "injected failure"),
@@ -546,7 +547,7 @@ static void a_rank_that_cannot_make_its_call_tells_the_others(void **state)
 {
     (void)state;
     needs_faults();
-    for (int form = 0; form < 3; form++) {
+    for (int form = 0; form < 4; form++) {
         fake_params("FAULT", "rank=1,phase=plan,act=fail", NULL);
         fake_ranks(3, fail_to_plan, &form);
     }

@@ -428,6 +428,7 @@ rondo_status rondo_plan_cached(struct rondo_ctx *ctx, const struct rondo_task *t
     if (t->coll == RONDO_COLL_BARRIER) {
         ctx->backend->barrier_bytes(ctx, &in, &out);
     }
+    RONDO_TRY(rondo_fault("plan", ctx->job.rank, ctx->calls.seq + 1));
     RONDO_TRY(find_and_count(ctx, t, 1, &entry));
     if (entry == NULL) {
         *cached = NULL;

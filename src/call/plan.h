@@ -6,8 +6,8 @@
 
 /** Append the works of a task, and record the call in the control plane. */
 rondo_status rondo_plan_add(struct rondo_plan *plan, const struct rondo_task *task);
-/** A call could not be added. The others do not see it, and this rank has numbered it: unless all refuse such
- * a call, end the communicator. Not with the lock of a GPU's communicator held. @return status */
+/** A call could not be planned, which the others do not see: unless all refuse such a call, end the
+ * communicator. Not with the lock of a GPU's communicator held. @return status */
 rondo_status rondo_plan_fails(struct rondo_ctx *ctx, rondo_status status);
 /** All calls are in: does every send to itself have its receive? */
 rondo_status rondo_plan_check(const struct rondo_plan *plan);

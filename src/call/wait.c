@@ -759,7 +759,7 @@ rondo_status rondo_task_run(const struct rondo_task *task)
         RONDO_TRY(rondo_ctx_drain(ctx));
     }
     RONDO_TRY(rondo_fault("call", ctx->job.rank, ctx->calls.seq + 1));
-    status = rondo_plan_cached(ctx, task, &cached);
+    status = rondo_plan_fails(ctx, rondo_plan_cached(ctx, task, &cached));
     if (RONDO_LIKELY(status == RONDO_SUCCESS && cached != NULL)) {
         if (RONDO_UNLIKELY(task->prof != NULL)) {
             rondo_profile_watch(task, cached->runs, cached->nruns);

@@ -391,10 +391,10 @@ rondo_status rondo_engine_bytes(rondo_comm *comm, uint64_t *bytes)
     return RONDO_SUCCESS;
 }
 
-rondo_status rondo_engine_config(rondo_comm *comm, rondo_config *config)
+rondo_status rondo_engine_config(rondo_comm *comm, const char *what, rondo_config *config)
 {
     struct rondo_ctx *ctx;
-    RONDO_TRY(rondo_comm_visit(comm, "rondo_engine_config", &ctx));
+    RONDO_TRY(rondo_comm_visit(comm, what, &ctx));
     *config = ctx->job.config;
     config->name = NULL;
     rondo_comm_unvisit(comm);

@@ -197,7 +197,7 @@ void shim_comm_leave_child(struct shim_comm *child)
 void shim_comm_fail(struct shim_comm *c)
 {
     c->failed = 1;
-    int outer = shim_enter(SHIM_CALLS);
+    struct shim_outer outer = shim_enter(SHIM_CALLS);
     rondo_comm_abort(c->rondo); /* the other ranks' calls end, too */
     shim_exit(outer);
     c->rondo = NULL;
@@ -421,7 +421,7 @@ static rondo_status rondo_make(struct shim_comm *c)
     config.timeout_ms = 0;
     config.init_timeout_ms = 0;
     config.mpi_progress = 1; /* MPI lets no other thread in while this one is in a call of MPI */
-    int outer = shim_enter(SHIM_CREATES);
+    struct shim_outer outer = shim_enter(SHIM_CREATES);
     status = rondo_comm_create(c->comm, &config, &c->rondo);
     shim_exit(outer);
     return status;
@@ -483,8 +483,8 @@ int shim_comm_self(MPI_Comm *self)
     if (RONDO_UNLIKELY(!__atomic_load_n(&process.has_self, __ATOMIC_ACQUIRE))) {
         pthread_mutex_lock(&process.self_lock);
         if (!process.has_self) {
-            MPI_Group group;                    /* a duplicate would run the program's attribute callbacks */
-            int outer = shim_enter(SHIM_CALLS); /* MPI's progress must not come back here */
+            MPI_Group group; /* a duplicate would run the program's attribute callbacks */
+            struct shim_outer outer = shim_enter(SHIM_CALLS); /* MPI's progress must not come back here */
             PMPI_Comm_group(MPI_COMM_SELF, &group);
             rc = PMPI_Comm_create(MPI_COMM_SELF, group, &process.self);
             PMPI_Group_free(&group);

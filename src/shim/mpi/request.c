@@ -127,7 +127,7 @@ int shim_move(void)
     if (rondo_is_inside_call() || pthread_mutex_trylock(&process.lock) != 0) {
         return 0; /* the program's own call of Rondo, or a signal handler in one */
     }
-    int outer = shim_enter(SHIM_CALLS);
+    struct shim_outer outer = shim_enter(SHIM_CALLS);
     ended = take_ended();
     shim_exit(outer);
     pthread_mutex_unlock(&process.lock);
@@ -199,7 +199,7 @@ rondo_status shim_request_issue(struct shim_request *request)
         status = shim_prepare(call, 1);
     }
     if (status == RONDO_SUCCESS) {
-        int outer = shim_enter(SHIM_CALLS);
+        struct shim_outer outer = shim_enter(SHIM_CALLS);
         status = shim_issue(call, request->stream);
         shim_exit(outer);
     }

@@ -411,7 +411,7 @@ int shim_run(struct shim_call *call)
     if (RONDO_UNLIKELY(call->c->failed)) {
         return shim_error(call, RONDO_INVALID_USAGE);
     }
-    int outer = shim_enter(SHIM_CALLS);
+    struct shim_outer outer = shim_enter(SHIM_CALLS);
     if (RONDO_UNLIKELY(call->timed || shim_reporting)) {
         status = run_timed(call);
     } else {

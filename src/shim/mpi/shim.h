@@ -363,19 +363,22 @@ void shim_report_write(const char *where);
 
 /* ---- inline parts ---- */
 
-/** A call of Rondo begins. The program's own groups (rondo_group_start) are not for it: it runs at once.
- * @return for shim_exit */
-static inline int shim_enter(enum shim_inside how)
+struct shim_outer {
+    int rondo, shim;
+};
+/** A call of Rondo begins. The program's own groups (rondo_group_start) are not for it: it runs at once. It may
+ * be part of another one. @return for shim_exit */
+static inline struct shim_outer shim_enter(enum shim_inside how)
 {
-    int outer = rondo_inside;
+    struct shim_outer outer = { rondo_inside, shim_thread.inside };
     rondo_inside &= RONDO_INSIDE_CALL;
     shim_thread.inside = how;
     return outer;
 }
-static inline void shim_exit(int outer)
+static inline void shim_exit(struct shim_outer outer)
 {
-    shim_thread.inside = SHIM_OUTSIDE;
-    rondo_inside = outer;
+    shim_thread.inside = outer.shim;
+    rondo_inside = outer.rondo;
 }
 
 static inline int shim_class(size_t bytes)

@@ -109,7 +109,7 @@ static void agree(struct shim_call *call)
         mine[side].own = typical(trial->own[side], n, &unused);
         mine[side].rest = typical(trial->rest[side], n, &mine[side].variance);
     }
-    int outer = shim_enter(SHIM_CALLS);
+    struct shim_outer outer = shim_enter(SHIM_CALLS);
     rondo_status status = rondo_all_reduce(mine, all, (sizeof mine) / (sizeof(int64_t)), RONDO_INT64,
                                            RONDO_SUM, call->c->rondo, NULL);
     shim_exit(outer);

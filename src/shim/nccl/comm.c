@@ -184,14 +184,15 @@ NCCL_FACE(ncclResult_t, CommInitAll, ncclComm_t *comm, int ndev, const int *devl
 
 /* ---- children ---- */
 
-/* Without a config, a child has its parent's. */
+/* Without a config, a child has its parent's. *device: the parent's. */
 static rondo_status child_config(const char *call, rondo_comm *parent, const ncclConfig_t *config,
-                                 rondo_config *mine)
+                                 rondo_config *mine, int *device)
 {
     rondo_config theirs;
+    RONDO_TRY(rondo_engine_config(parent, call, &theirs));
     RONDO_TRY(nccl_config_decode(call, config, mine));
+    *device = theirs.device;
     if (config == NULL) {
-        RONDO_TRY(rondo_engine_config(parent, &theirs));
         mine->blocking = theirs.blocking;
         mine->max_channels = theirs.max_channels;
     }
@@ -211,10 +212,11 @@ NCCL_FACE(ncclResult_t, CommSplit, ncclComm_t comm, int color, int key, ncclComm
 {
     rondo_config mine;
     rondo_status status;
+    int device;
     if (is_missing("ncclCommSplit", newcomm)) {
         return ncclInvalidArgument;
     }
-    status = child_config("ncclCommSplit", nccl_comm(comm), config, &mine);
+    status = child_config("ncclCommSplit", nccl_comm(comm), config, &mine, &device);
     if (status == RONDO_SUCCESS) {
         if (color == NCCL_SPLIT_NOCOLOR) {
             mine.blocking = 1; /* its communicator is NULL on return */
@@ -229,10 +231,11 @@ NCCL_FACE(ncclResult_t, CommShrink, ncclComm_t comm, int *excludeRanksList, int 
 {
     rondo_config mine;
     rondo_status status;
+    int device;
     if (is_missing("ncclCommShrink", newcomm)) {
         return ncclInvalidArgument;
     }
-    status = child_config("ncclCommShrink", nccl_comm(comm), config, &mine);
+    status = child_config("ncclCommShrink", nccl_comm(comm), config, &mine, &device);
     if (status == RONDO_SUCCESS) {
         status = rondo_comm_shrink(nccl_comm(comm), excludeRanksList, excludeRanksCount, shrinkFlags, &mine,
                                    nccl_place(newcomm));
@@ -289,16 +292,15 @@ static rondo_status grow(rondo_comm *comm, int nranks, const ncclUniqueId *id, i
                          const ncclConfig_t *config, rondo_comm **newcomm)
 {
     struct grown mine = { .nranks = nranks, .has_id = id != NULL };
-    rondo_config settings, theirs;
-    int old;
+    rondo_config settings;
+    int old, device;
     if (comm == NULL) { /* a new member */
         return id == NULL ? rondo_fail(RONDO_INVALID_ARGUMENT,
                                        "ncclCommGrow: a new member (NULL communicator) needs the unique id")
                           : create("ncclCommGrow", id, nranks, rank, config, RONDO_CONFIG_DEFAULT, newcomm);
     }
     RONDO_TRY(rondo_comm_count(comm, &old));
-    RONDO_TRY(child_config("ncclCommGrow", comm, config, &settings));
-    RONDO_TRY(rondo_engine_config(comm, &theirs));
+    RONDO_TRY(child_config("ncclCommGrow", comm, config, &settings, &device));
     if (rank != -1 || nranks <= old) {
         return rondo_fail(
             RONDO_INVALID_ARGUMENT,
@@ -315,7 +317,7 @@ static rondo_status grow(rondo_comm *comm, int nranks, const ncclUniqueId *id, i
     }
     RONDO_TRY(agree(comm, old, &mine));
     RONDO_TRY(rondo_comm_rank(comm, &rank));
-    settings.device = theirs.device; /* the thread may have gone to another one */
+    settings.device = device; /* the thread may have gone to another one */
     return meet(&mine.id, nranks, rank, &settings, newcomm);
 }
 

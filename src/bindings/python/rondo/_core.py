@@ -171,17 +171,19 @@ def _stream_handle(stream):
 
 class _Owned:
     """Something of a communicator that with or end() gives back. keep stays alive with it; kept_by: a set that has it
-    until then."""
+    until then; None: it goes with the last reference."""
 
     def __init__(self, value, end, keep, kept_by):
         self.value, self._end, self._keep, self._kept_by = value, end, keep, kept_by
-        kept_by.add(self)
+        if kept_by is not None:
+            kept_by.add(self)
 
     def end(self):
         end, self._end = self._end, None
         if end:
             check(end())
-            self._kept_by.discard(self)
+            if self._kept_by is not None:
+                self._kept_by.discard(self)
 
     def __enter__(self):
         return self
@@ -324,7 +326,7 @@ class Comm(_api.Calls):
                   else library.rondo_op_create_premul_sum)
         check(create(ctypes.byref(op), memory.address, number, self.handle), self.handle)
         comm = self.handle
-        return _Owned(op.value, lambda: library.rondo_op_destroy(op, comm), memory, set())
+        return _Owned(op.value, lambda: library.rondo_op_destroy(op, comm), memory, None)
 
     # ---- what every method of _api.Calls does ----
 
