@@ -103,17 +103,21 @@ static int mr_covers(const struct fake_mr *mr, uint64_t address, size_t bytes, i
            address - begin <= mr->ibv.length - bytes;
 }
 
-/* As over PCIe: whoever sees the last word sees all words before it. */
+/* As over PCIe: whoever sees a word sees all words before it. A write may carry several clear-to-sends, each
+ * with a last word that its reader waits for. */
 static void store_in_order(uint8_t *to, const uint8_t *data, size_t bytes)
 {
+    size_t first = -(uintptr_t)to % sizeof(uint64_t);
     uint64_t word;
-    if (bytes < sizeof word || ((uintptr_t)to + bytes) % sizeof word != 0) {
-        memcpy(to, data, bytes);
-        return;
+    if (first > bytes) {
+        first = bytes;
     }
-    memcpy(to, data, bytes - sizeof word);
-    memcpy(&word, data + bytes - sizeof word, sizeof word);
-    __atomic_store_n((uint64_t *)(void *)(to + bytes - sizeof word), word, __ATOMIC_RELEASE);
+    memcpy(to, data, first);
+    for (; first + sizeof word <= bytes; first += sizeof word) {
+        memcpy(&word, data + first, sizeof word);
+        __atomic_store_n((uint64_t *)(void *)(to + first), word, __ATOMIC_RELEASE);
+    }
+    memcpy(to + first, data + first, bytes - first);
 }
 
 int fake_verbs_poke(uint64_t address, uint32_t rkey, const void *data, size_t bytes)
