@@ -672,50 +672,50 @@ static int report_says_taken(const char *file)
 #define CASE(name, complaint) { #name, name, complaint, 0 }
 #define ONLY(name, complaint) { #name, name, complaint, 1 }
 /* clang-format on */
+static const struct {
+    const char *name;
+    void (*run)(void);
+    const char *complaint; /* of users of similar layers, NULL: none */
+    int only_rondo;        /* MPI alone fails it: a wrong maximum, crashes, a start refused */
+} cases[] = {
+    CASE(one_rank_has_a_derived_type_in_a_v_collective, "ucc PR#1300: deadlock"),
+    CASE(types_given_with_in_place_are_ignored, "ompi#13224: they were looked at"),
+    CASE(reduce_scatter_in_place_is_mpis, "ucc#683: the result at another place"),
+    CASE(reduce_scatter_takes_any_blocks, NULL),
+    ONLY(minimum_and_maximum_are_right, "ompi#10521: a wrong MPI_MIN"),
+    CASE(iallreduce_is_right, "ompi#9385: wrong results"),
+    CASE(gather_in_place_keeps_every_block, "ompi#11545: HAN overwrites some"),
+    CASE(a_broadcast_needs_no_more_of_the_root, "cuDecomp PR#24: the set-up of NCCL stalls"),
+    CASE(every_type_has_mpis_operations, NULL),
+    CASE(a_waiting_collective_moves_messages, NULL),
+    CASE(a_message_that_waits_stops_nothing, NULL),
+    CASE(types_may_have_absolute_addresses, NULL),
+    CASE(a_blocked_receive_moves_a_collective, NULL),
+    CASE(requests_behave_as_mpis, NULL),
+    ONLY(requests_that_end_at_once_behave_as_mpis, "MPICH 4: its statuses of collectives have counts"),
+    ONLY(a_failed_call_harms_its_communicator_alone, NULL),
+    CASE(communicators_go_in_any_order, "mpich#6075: some live in MPI_Finalize, which crashed"),
+    CASE(freed_communicators_leave_nothing, "ucc#925, ompi#13767: leaks and crashes"),
+    ONLY(a_communicator_is_freed_with_a_call_under_way, "ompi#13767"),
+    CASE(a_communicator_that_goes_late_leaves_nothing, NULL),
+    CASE(a_handle_is_used_again_for_another_type, NULL),
+    CASE(a_types_attributes_are_left_alone, NULL),
+    CASE(other_communicators_stay_with_mpi, NULL),
+    CASE(wrong_arguments_get_mpis_errors, NULL),
+    CASE(nothing_moves_with_a_count_of_zero, NULL),
+    CASE(one_address_has_nothing_to_send_and_receive, NULL),
+    CASE(one_buffer_has_disjoint_parts, NULL),
+    CASE(only_the_root_knows_the_counts, NULL),
+    ONLY(blocks_with_gaps_outlive_their_communicator, NULL),
+    ONLY(the_programs_attributes_are_left_alone, NULL),
+    ONLY(persistent_calls_start_in_any_order, NULL),
+    ONLY(a_persistent_call_outlives_its_communicator, NULL),
+    CASE(fortrans_sentinel_is_known, "ompi#3954, IPM PR#6: mpi_f08 and MPI_IN_PLACE"),
+    CASE(threads_use_different_communicators, "ompi#9761, #6917, mpich PR#2768: switched off, or crashes"),
+};
+
 int main(int argc, char **argv)
 {
-    static const struct {
-        const char *name;
-        void (*run)(void);
-        const char *complaint; /* of users of similar layers, NULL: none */
-        int only_rondo;        /* MPI alone fails it: a wrong maximum, crashes, a start refused */
-    } cases[] = {
-        CASE(one_rank_has_a_derived_type_in_a_v_collective, "ucc PR#1300: deadlock"),
-        CASE(types_given_with_in_place_are_ignored, "ompi#13224: they were looked at"),
-        CASE(reduce_scatter_in_place_is_mpis, "ucc#683: the result at another place"),
-        CASE(reduce_scatter_takes_any_blocks, NULL),
-        ONLY(minimum_and_maximum_are_right, "ompi#10521: a wrong MPI_MIN"),
-        CASE(iallreduce_is_right, "ompi#9385: wrong results"),
-        CASE(gather_in_place_keeps_every_block, "ompi#11545: HAN overwrites some"),
-        CASE(a_broadcast_needs_no_more_of_the_root, "cuDecomp PR#24: the set-up of NCCL stalls"),
-        CASE(every_type_has_mpis_operations, NULL),
-        CASE(a_waiting_collective_moves_messages, NULL),
-        CASE(a_message_that_waits_stops_nothing, NULL),
-        CASE(types_may_have_absolute_addresses, NULL),
-        CASE(a_blocked_receive_moves_a_collective, NULL),
-        CASE(requests_behave_as_mpis, NULL),
-        ONLY(requests_that_end_at_once_behave_as_mpis, "MPICH 4: its statuses of collectives have counts"),
-        ONLY(a_failed_call_harms_its_communicator_alone, NULL),
-        CASE(communicators_go_in_any_order, "mpich#6075: some live in MPI_Finalize, which crashed"),
-        CASE(freed_communicators_leave_nothing, "ucc#925, ompi#13767: leaks and crashes"),
-        ONLY(a_communicator_is_freed_with_a_call_under_way, "ompi#13767"),
-        CASE(a_communicator_that_goes_late_leaves_nothing, NULL),
-        CASE(a_handle_is_used_again_for_another_type, NULL),
-        CASE(a_types_attributes_are_left_alone, NULL),
-        CASE(other_communicators_stay_with_mpi, NULL),
-        CASE(wrong_arguments_get_mpis_errors, NULL),
-        CASE(nothing_moves_with_a_count_of_zero, NULL),
-        CASE(one_address_has_nothing_to_send_and_receive, NULL),
-        CASE(one_buffer_has_disjoint_parts, NULL),
-        CASE(only_the_root_knows_the_counts, NULL),
-        ONLY(blocks_with_gaps_outlive_their_communicator, NULL),
-        ONLY(the_programs_attributes_are_left_alone, NULL),
-        ONLY(persistent_calls_start_in_any_order, NULL),
-        ONLY(a_persistent_call_outlives_its_communicator, NULL),
-        CASE(fortrans_sentinel_is_known, "ompi#3954, IPM PR#6: mpi_f08 and MPI_IN_PLACE"),
-        CASE(threads_use_different_communicators,
-             "ompi#9761, #6917, mpich PR#2768: switched off, or crashes"),
-    };
     const char *report = getenv("RONDO_MPI_REPORT");
     int level, all = 0, n = (int)(sizeof cases / sizeof *cases);
     int threads = argc > 1 && strcmp(argv[1], "threads") == 0,

@@ -213,13 +213,30 @@ static void a_dead_leaders_calls_are_read_through_another_rank(void **state)
 
 /* ---- bytes from another host ---- */
 
+/* @return what rondo_seen_write writes, of *size bytes, to be freed */
+static char *write_seen(const struct rondo_seen *seen, size_t *size)
+{
+    char *bytes = NULL;
+    FILE *out = open_memstream(&bytes, size);
+    assert_int_equal(rondo_seen_write(out, seen), RONDO_SUCCESS);
+    fclose(out);
+    return bytes;
+}
+
+static rondo_status read_seen(char *bytes, size_t size, struct rondo_seen *seen)
+{
+    FILE *in = fmemopen(bytes, size, "r");
+    rondo_status status = rondo_seen_read(in, seen);
+    fclose(in);
+    return status;
+}
+
 static void what_was_seen_travels(void **state)
 {
     struct world world;
     struct rondo_seen seen, got = { 0 };
-    char *bytes = NULL;
-    size_t size = 0;
-    FILE *out, *in;
+    char *written;
+    size_t size;
     (void)state;
     world_open(&world, RANKS);
     for (uint64_t seq = 1; seq <= 10; seq++) {
@@ -227,33 +244,23 @@ static void what_was_seen_travels(void **state)
         rondo_control_call_begin(world.control[2], &call);
     }
     look(&seen, getpid());
-    out = open_memstream(&bytes, &size);
-    assert_int_equal(rondo_seen_write(out, &seen), RONDO_SUCCESS);
-    fclose(out);
-    in = fmemopen(bytes, size, "r");
-    assert_int_equal(rondo_seen_read(in, &got), RONDO_SUCCESS);
-    fclose(in);
+    written = write_seen(&seen, &size);
+    assert_int_equal(read_seen(written, size, &got), RONDO_SUCCESS);
     assert_int_equal(got.ncomms, 1);
     assert_int_equal(got.comms[0].n, RANKS);
     assert_memory_equal(got.comms[0].ranks[2].calls, seen.comms[0].ranks[2].calls,
                         sizeof(struct rondo_seen_call) * 10);
     rondo_seen_release(&got);
     for (size_t cut = 0; cut < size; cut += size / 37 + 1) { /* no part of it is taken for the whole */
-        in = fmemopen(bytes, cut > 0 ? cut : 1, "r");
-        assert_int_not_equal(rondo_seen_read(in, &got), RONDO_SUCCESS);
-        fclose(in);
+        assert_int_not_equal(read_seen(written, cut > 0 ? cut : 1, &got), RONDO_SUCCESS);
         rondo_seen_release(&got);
     }
-    free(bytes);
+    free(written);
     seen.comms[0].ranks[1].begun = UINT64_MAX; /* no rank has made so many calls */
-    out = open_memstream(&bytes, &size);
-    assert_int_equal(rondo_seen_write(out, &seen), RONDO_SUCCESS);
-    fclose(out);
-    in = fmemopen(bytes, size, "r");
-    assert_int_not_equal(rondo_seen_read(in, &got), RONDO_SUCCESS);
-    fclose(in);
+    written = write_seen(&seen, &size);
+    assert_int_not_equal(read_seen(written, size, &got), RONDO_SUCCESS);
     rondo_seen_release(&got);
-    free(bytes);
+    free(written);
     rondo_seen_release(&seen);
     world_close(&world);
 }

@@ -11,12 +11,12 @@
 
 enum {
     SEND_EVERY = 64, /* answers to a run of requests, between two attempts to send contents */
+/* Responses that are kept for the next ones: to free and allocate them takes longer than the rest of an
+ * answer. ASan sees a use after the end. */
 #if defined(__SANITIZE_ADDRESS__)
-    MOST_SPARE = 0 /* so that a use after the end is seen */
+    MOST_SPARE = 0
 #else
-    MOST_SPARE =
-        16384 /* responses that are kept for the next ones: to free and allocate them takes longer than
-                        * the rest of an answer */
+    MOST_SPARE = 16384
 #endif
 };
 

@@ -24,10 +24,10 @@
  * sets a bit of the immediate data. Either way it is one write: of header and data in two pieces, or of the
  * data alone.
  *
- * Writes with a word (iwrite, irecv_word) use the same clear-to-sends as credits, without an address, of which
- * several that follow one another may be one write: the sender names where the data goes. The caller's word is
- * the immediate data of the last write on each lane that the data takes. The note, if there is one, is written
- * into the receiver's block behind the data of the first lane.
+ * Writes with a word (iwrite, irecv_word) use the same clear-to-sends as credits, without an address: the
+ * sender names where the data goes. One write may carry several of them that follow one another. The caller's
+ * word is the immediate data of the last write on each lane that the data takes. The note, if there is one, is
+ * written into the receiver's block behind the data of the first lane.
  *
  * Entries of the fifo carry the nonce of the sender's end and the sequence number, so that a late or foreign
  * write is not mistaken for a clear-to-send.

@@ -123,10 +123,9 @@ static void list_remove(struct shim_comm *c)
 static void rondo_end(struct shim_comm *c)
 {
     if (c->rondo != NULL) {
-        int outside = shim_thread.inside;
-        shim_thread.inside = outside ? outside : SHIM_CALLS;
+        struct shim_outer outer = shim_enter(shim_thread.inside ? shim_thread.inside : SHIM_CALLS);
         rondo_comm_destroy(c->rondo); /* an error has been reported by the call that met it */
-        shim_thread.inside = outside;
+        shim_exit(outer);
         c->rondo = NULL;
         __atomic_sub_fetch(&process.nlive, 1, __ATOMIC_RELAXED);
     }

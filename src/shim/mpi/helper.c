@@ -1,6 +1,6 @@
 /*
- * See helper.h. The functions of wait.def that are asked or helped know nothing of their arguments, and pass on all
- * that there could be, so this file has no mpi.h.
+ * See helper.h. The functions of wait.def that are asked or helped know nothing of their arguments, and pass
+ * on all that there could be, so this file has no mpi.h.
  */
 #include "shim/mpi/helper.h"
 

@@ -115,11 +115,15 @@ static rondo_status convert_side(enum direction direction, const struct shim_cal
         rc = convert(direction, s, s->buf + shim_int(s->displs, r) * s->extent, count, packed);
         packed += (size_t)count * s->size;
     }
-    return rc == MPI_SUCCESS
-               ? RONDO_SUCCESS
-               : rondo_fail(RONDO_SYSTEM_ERROR, "MPI on %s cannot %s the buffer of a %s (error %d)",
-                            rondo_log_host(), direction == PACK ? "pack" : "unpack",
-                            shim_coll_name((enum shim_coll)call->coll), rc);
+    if (rc != MPI_SUCCESS) {
+        int rank = -1;
+        PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
+        return rondo_fail(RONDO_SYSTEM_ERROR,
+                          "rank %d of MPI_COMM_WORLD on %s: MPI cannot %s the buffer of a %s (error %d)",
+                          rank, rondo_log_host(), direction == PACK ? "pack" : "unpack",
+                          shim_coll_name((enum shim_coll)call->coll), rc);
+    }
+    return RONDO_SUCCESS;
 }
 
 static rondo_status memory_for(const struct shim_call *call, void *memory, size_t bytes)

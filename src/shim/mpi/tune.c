@@ -84,9 +84,9 @@ static int64_t typical(const int64_t *values, int n, int64_t *variance)
     return (int64_t)(sum / kept);
 }
 
-/* Rondo must gain 5%, as less could be noise. The other calls may lose half of that, and behind a barrier, which
- * moves no data itself, an eighth; or 3%, or two standard errors: where ranks wait for each other's work, their
- * times vary by more than Rondo can gain. */
+/* Rondo must gain 5%, as less could be noise. The other calls may lose half of that, and behind a barrier,
+ * which moves no data itself, an eighth; or 3%, or two standard errors: where ranks wait for each other's
+ * work, their times vary by more than Rondo can gain. */
 static enum shim_verdict judge(const struct shim_times *mpi, const struct shim_times *rondo, int nranks,
                                int is_barrier)
 {
@@ -168,8 +168,8 @@ static int is_tried(struct shim_comm *c, struct shim_cell *cell)
     return c->tried == cell;
 }
 
-/* MPI, Rondo, Rondo, MPI, and so on: what changes steadily, or comes at every other turn, harms neither. round
- * < 0: it does not count. */
+/* MPI, Rondo, Rondo, MPI, and so on: what changes steadily, or comes at every other turn, harms neither.
+ * round < 0: it does not count. */
 static int side_of(int round) { return round < 0 ? RONDO_SIDE : (round / TURN + 1) / 2 % 2; }
 
 /* The times of the tried cell's last call, of that round, and of those since. */
