@@ -88,7 +88,9 @@ try() {
     say "not ok $name ($why)"
     note failed "$name" $((SECONDS - begin)) "$why"
     failed=$((failed + 1))
-    tail -n 8 "$log" | cut -c 1-400 | while read -r line; do say "    | $line"; done
+    # What the launcher says may come after what the ranks say, or before it.
+    { grep -E 'FAIL|WARN|ERROR' "$log" | tail -n 4; tail -n 8 "$log"; } | awk '!seen[$0]++' | cut -c 1-400 |
+        while read -r line; do say "    | $line"; done
     # Another timeout of the kind would cost too much time.
     if [ $phase = smallest ] || [ $status -eq 124 ] || [ $status -eq 137 ]; then
         broken[$kind]="$name: $why"
