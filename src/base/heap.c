@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/array.h"
+#include "base/fork.h"
 #include "base/heap_impl.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -36,17 +37,13 @@ static struct segment **inherited;
 
 static void heap_child(void)
 {
-    pthread_mutex_init(&heap_lock, NULL);
+    (void)rondo_fork_lock(&heap_lock);
+    (void)inherited;
     inherited = segments;
     segments = NULL;
     nsegments = segments_capacity = 0;
 }
-
-static void heap_watch_forks(void)
-{
-    (void)inherited;
-    pthread_atfork(NULL, NULL, heap_child);
-}
+RONDO_AT_FORK(heap_child)
 
 static size_t page_size(void) { return (size_t)sysconf(_SC_PAGESIZE); }
 
@@ -127,11 +124,9 @@ static rondo_status segment_open(struct segment *s, size_t size)
 static rondo_status segment_new(size_t bytes, struct segment **made)
 {
     size_t need = rondo_round_up(bytes, huge_page), want = rondo_max_size(heap_bytes(), least_segment);
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
     struct segment *s;
     rondo_status status;
     int at;
-    pthread_once(&once, heap_watch_forks);
     RONDO_TRY(RONDO_ARRAY_GROW(segments, nsegments, segments_capacity, "the heap's segments"));
     RONDO_TRY(RONDO_NEW(s, "a segment of the heap"));
     want = rondo_max_size(want < most_growth ? want : most_growth, need);

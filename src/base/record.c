@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/array.h"
+#include "base/fork.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/param.h"
@@ -75,7 +76,7 @@ enum rondo_record_clock rondo_record_clock(void)
 /* A forked child leaves its parent's index alone; readers see by its pid whose it is. */
 static void forget(void)
 {
-    pthread_mutex_init(&lock, NULL);
+    (void)rondo_fork_lock(&lock);
     if (own.index != NULL) {
         munmap(own.index, index_bytes());
         close(own.fd);
@@ -87,8 +88,7 @@ static void forget(void)
     own.fd = -1;
     own.used = own.nheld = 0;
 }
-
-static void watch_forks(void) { pthread_atfork(NULL, NULL, forget); }
+RONDO_AT_FORK(forget)
 
 /* The first one may be started by another below it, so the order counts: Slurm before mpirun. */
 static const char *job_of_launcher(uint32_t *slurm)
@@ -108,13 +108,11 @@ static const char *job_of_launcher(uint32_t *slurm)
 /* With the lock. @return 0: there is none, and none can be made. */
 static int need_index(void)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
     struct rondo_record_index *index;
     int fd;
     if (own.index != NULL) {
         return 1;
     }
-    pthread_once(&once, watch_forks);
     fd = memfd_create(RONDO_RECORD_NAME, MFD_CLOEXEC);
     if (fd < 0 || fchmod(fd, 0600) != 0 || ftruncate(fd, (off_t)index_bytes()) != 0) {
         goto fail;

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "base/fork.h"
 #include "base/heap_impl.h"
 #include "base/mem.h"
 
@@ -28,6 +29,16 @@ void rondo_region_count(int change)
     __atomic_add_fetch(&nregions, change, __ATOMIC_RELAXED);
     __atomic_add_fetch(&epoch, 1, __ATOMIC_RELEASE);
 }
+
+/* The heap's blocks are the parent's, and what it registered was so for its communicators. */
+static void in_child(void)
+{
+    (void)rondo_fork_lock(&region_lock);
+    entries = NULL; /* lost to the child: another thread may have been changing them */
+    nentries = capacity = nregions = 0;
+    epoch++;
+}
+RONDO_AT_FORK(in_child)
 
 static uintptr_t end_of(int at) { return (uintptr_t)entries[at].region.base + entries[at].region.bytes; }
 

@@ -3,6 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/fork.h"
 #include "base/heap_impl.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -17,6 +18,9 @@ struct mapped {
 
 static pthread_mutex_t map_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct mapped *maps;
+
+static void in_child(void) { maps = rondo_fork_lock(&map_lock) ? maps : NULL; }
+RONDO_AT_FORK(in_child)
 
 static struct mapped **map_of(uint64_t id)
 {

@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
+#include "base/fork.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/thread.h"
@@ -31,7 +32,6 @@ struct offer {
 /* All fields are under the lock, which is never held while waiting. */
 struct server {
     pthread_t thread;
-    pid_t pid;        /* of the owner: a forked child has the memory and the descriptors, but no thread */
     int epoll, event; /* event wakes the thread to end */
     int stop;
     struct offer *offers;
@@ -188,6 +188,16 @@ static void server_free(struct server *s)
     rondo_free(s);
 }
 
+/* A forked child has the memory and the descriptors, but no thread; the parent's descriptors stay open. */
+static void in_child(void)
+{
+    if (rondo_fork_lock(&server_lock) && server != NULL) {
+        server_free(server);
+    }
+    server = NULL;
+}
+RONDO_AT_FORK(in_child)
+
 static rondo_status server_start_thread(struct server *s)
 {
     rondo_status status = rondo_thread_start(&s->thread, "rondo-shm", server_main, s);
@@ -211,7 +221,6 @@ static rondo_status server_start(struct server **server_out)
     struct server *s;
     rondo_status status;
     RONDO_TRY(RONDO_NEW(s, "the thread that shares memory"));
-    s->pid = getpid();
     s->event = -1;
     s->epoll = epoll_create1(EPOLL_CLOEXEC);
     if (s->epoll >= 0) {
@@ -282,10 +291,6 @@ rondo_status rondo_shm_offer(int fd, uint64_t key, const char *address)
     rondo_status status;
     RONDO_TRY(offer_new(&offer, fd, key, address));
     pthread_mutex_lock(&server_lock);
-    if (server != NULL && server->pid != getpid()) {
-        server_free(server); /* inherited by fork; the parent's descriptors stay open */
-        server = NULL;
-    }
     status = server == NULL ? server_start(&server) : RONDO_SUCCESS;
     if (status == RONDO_SUCCESS) {
         status = server_add(server, offer);
@@ -305,7 +310,7 @@ void rondo_shm_withdraw(uint64_t key)
 {
     struct offer **link, *offer;
     pthread_mutex_lock(&server_lock);
-    if (server == NULL || server->pid != getpid()) {
+    if (server == NULL) {
         pthread_mutex_unlock(&server_lock);
         return;
     }

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/uio.h>
 
+#include "base/fork.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/param.h"
@@ -55,6 +56,14 @@ enum step {
 static pthread_mutex_t known_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct rondo_calibration known[2];
 static int tried[2];
+
+static void in_child(void)
+{
+    if (!rondo_fork_lock(&known_lock)) {
+        memset(known, 0, sizeof(known));
+    }
+}
+RONDO_AT_FORK(in_child)
 
 static int placement_of(uint32_t ns) { return strcmp(rondo_model_handover_name(ns), "far") == 0; }
 

@@ -1,6 +1,8 @@
 /* How long a cache line takes from core to core, measured at creation. */
 #include <pthread.h>
+#include <string.h>
 
+#include "base/fork.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/param.h"
@@ -33,6 +35,14 @@ static struct known {
     int64_t at_ns;
     uint32_t ns;
 } known[MOST_KNOWN];
+
+static void in_child(void)
+{
+    if (!rondo_fork_lock(&known_lock)) {
+        memset(known, 0, sizeof(known));
+    }
+}
+RONDO_AT_FORK(in_child)
 
 /* The process of the other rank; 0: this rank measures nothing, or both are threads of one process, which may
  * run on any pair of cores. */

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/fork.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/memo.h"
@@ -29,6 +30,17 @@ struct packed {
     uint8_t bytes[];
 };
 static struct rondo_memo known_graphs = { .drop = rondo_free };
+
+/* A child knows the machine too, unless a thread of its parent was just looking for it. */
+static void in_child(void)
+{
+    if (!rondo_fork_lock(&machine_lock)) {
+        memset(&machine, 0, sizeof(machine));
+        machine_known = 0;
+        memset(known_graphs.last, 0, sizeof(known_graphs.last));
+    }
+}
+RONDO_AT_FORK(in_child)
 
 rondo_status rondo_node_machine(struct rondo_machine *found)
 {
@@ -555,6 +567,14 @@ struct stitch_key {
 static pthread_mutex_t stitch_lock = PTHREAD_MUTEX_INITIALIZER;
 static void drop_stitch(void *stitch) { rondo_stitch_destroy(stitch); }
 static struct rondo_memo known_stitches = { .drop = drop_stitch };
+
+static void stitches_in_child(void)
+{
+    if (!rondo_fork_lock(&stitch_lock)) {
+        memset(known_stitches.last, 0, sizeof(known_stitches.last));
+    }
+}
+RONDO_AT_FORK(stitches_in_child)
 
 static rondo_status use_stitch(struct rondo_layout *layout, const struct rondo_peer *peers,
                                struct rondo_stitch *stitch)

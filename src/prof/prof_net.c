@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "base/fork.h"
 #include "base/net_event.h"
 #include "prof/prof_impl.h"
 
@@ -31,6 +32,15 @@ static struct {
     struct ticket *chunk[CHUNKS], *free;
     uint32_t n;
 } tickets = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+/* Tickets of the parent's steps mean nothing in a child. */
+static void in_child(void)
+{
+    (void)rondo_fork_lock(&tickets.lock);
+    tickets.free = NULL;
+    tickets.n = 0;
+}
+RONDO_AT_FORK(in_child)
 
 void rondo_prof_calls_lock(void) { pthread_mutex_lock(&tickets.lock); }
 void rondo_prof_calls_unlock(void) { pthread_mutex_unlock(&tickets.lock); }

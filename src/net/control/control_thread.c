@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/array.h"
+#include "base/fork.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/param.h"
@@ -101,13 +102,12 @@ static void answer_wake(int event)
 /* A forked child has the watcher's memory, but not its thread, which may have held the lock. */
 static void forget_watcher(void)
 {
-    pthread_mutex_init(&watcher_lock, NULL);
+    (void)rondo_fork_lock(&watcher_lock);
     atomic_store(&wake.event, 0);
     atomic_store(&wake.writers, 0);
     watcher = NULL;
 }
-
-static void watch_forks(void) { pthread_atfork(NULL, NULL, forget_watcher); }
+RONDO_AT_FORK(forget_watcher)
 
 /* Without a pidfd: has this process ended? */
 static int process_gone(const struct process *process)
@@ -449,9 +449,7 @@ static void watch_wire(struct watcher *w)
 
 rondo_status rondo_control_watch(struct rondo_control *control)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
     rondo_status status = RONDO_SUCCESS;
-    pthread_once(&once, watch_forks);
     pthread_mutex_lock(&watcher_lock);
     if (watcher == NULL) {
         status = watcher_start(&watcher);

@@ -2,6 +2,7 @@
 #include <pthread.h>
 #include <stdint.h>
 
+#include "base/fork.h"
 #include "base/mem.h"
 #include "shim/nccl/face.h"
 
@@ -18,6 +19,14 @@ static struct {
     pthread_mutex_t lock;
     struct ncclWindow_vidmem *first;
 } windows = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+/* They belong to communicators of the parent. */
+static void in_child(void)
+{
+    (void)rondo_fork_lock(&windows.lock);
+    windows.first = NULL;
+}
+RONDO_AT_FORK(in_child)
 
 NCCL_FACE(ncclResult_t, MemAlloc, void **ptr, size_t size)
 {
