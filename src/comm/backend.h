@@ -94,6 +94,8 @@ struct rondo_backend_ops {
     int (*copies)(const struct rondo_task *task);
     /** Payload of a place in the mailbox, as the cost model is to see it; 0: no mailbox. */
     size_t (*mailbox_bytes)(const struct rondo_ctx *ctx);
+    /** Is there code that reduces this type by this operation? Any thread. */
+    int (*reduces)(const struct rondo_ctx *ctx, rondo_dtype type, rondo_op op);
     /** The user registered this memory. */
     void (*registered)(struct rondo_ctx *ctx, void *buf, size_t bytes);
 

@@ -385,6 +385,12 @@ static const struct rondo_p2p_ops p2p = {
     .use_relay = use_relay,
 };
 
+static int reduces(const struct rondo_ctx *ctx, rondo_dtype type, rondo_op op)
+{
+    return rondo_dtype_allows(type, op) &&
+           rondo_cuda_kernels_reduce(ctx->device->kernels, type, rondo_op_reduce(op));
+}
+
 static const struct rondo_backend_ops backend = {
     .name = "gpu",
     .is_gpu = 1,
@@ -416,6 +422,7 @@ static const struct rondo_backend_ops backend = {
     .scratch = scratch,
     .copies = rondo_device_copies,
     .mailbox_bytes = rondo_device_mailbox_bytes,
+    .reduces = reduces,
     .registered = rondo_device_registered,
     .stop = stop,
     .close = close_device,

@@ -144,6 +144,10 @@ static rondo_status launch(struct rondo_plan **plans, int nplans)
     return (void)plans, (void)nplans, RONDO_SUCCESS;
 }
 static int copies(const struct rondo_task *t) { return (void)t, 0; }
+static int reduces(const struct rondo_ctx *ctx, rondo_dtype type, rondo_op op)
+{
+    return (void)ctx, rondo_dtype_allows(type, op);
+}
 static void registered(struct rondo_ctx *ctx, void *buf, size_t bytes) { (void)ctx, (void)buf, (void)bytes; }
 
 const struct rondo_backend_ops rondo_backend_host = {
@@ -173,6 +177,7 @@ const struct rondo_backend_ops rondo_backend_host = {
     .barrier_bytes = barrier_bytes,
     .copies = copies,
     .mailbox_bytes = mailbox_bytes,
+    .reduces = reduces,
     .registered = registered,
     .stop = none,
     .close = none,

@@ -179,6 +179,12 @@ rondo_status rondo_comm_start(struct rondo_ctx *ctx, struct rondo_bootstrap *boo
     return grouped ? RONDO_SUCCESS : status;
 }
 
+int rondo_engine_reduces(const rondo_comm *comm, rondo_dtype type, rondo_op op)
+{
+    const struct rondo_ctx *ctx = comm->ctx;
+    return ctx->backend->reduces(ctx, type, op);
+}
+
 int rondo_engine_ncomms(void) { return rondo_shells_in_use(&rondo_comms); }
 
 static rondo_status create(struct rondo_bootstrap *bootstrap, const rondo_config *config, rondo_comm **comm)

@@ -39,6 +39,9 @@ struct rondo_cuda_kernels;
 rondo_status rondo_cuda_kernels_get(struct rondo_cuda_kernels **kernels,
                                     const struct rondo_cuda_device *device);
 void rondo_cuda_kernels_put(struct rondo_cuda_kernels *kernels);
+/** Have they one that reduces this type so? */
+int rondo_cuda_kernels_reduce(const struct rondo_cuda_kernels *kernels, rondo_dtype type,
+                              enum rondo_reduce reduce);
 /** How many blocks run on the device together, whatever their kernel. */
 int rondo_cuda_kernels_blocks(const struct rondo_cuda_kernels *kernels);
 

@@ -30,6 +30,14 @@ int rondo_cuda_kernel_of(const struct rondo_work *w)
                : COPY_KERNELS + variant;
 }
 
+int rondo_cuda_kernels_reduce(const struct rondo_cuda_kernels *kernels, rondo_dtype type,
+                              enum rondo_reduce reduce)
+{
+    return (int)type < RONDO_DEVICE_DTYPES && (int)reduce < RONDO_DEVICE_REDUCES &&
+           kernels->function[REDUCE_KERNELS +
+                             ((int)type * RONDO_DEVICE_REDUCES + (int)reduce) * RONDO_CUDA_VARIANTS] != NULL;
+}
+
 /* Some work that kernel i runs. */
 static struct rondo_work sample(int i)
 {

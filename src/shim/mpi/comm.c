@@ -106,6 +106,7 @@ static void settings_read(struct shim_settings *s)
     s->comms = (int)params->mpi_comms;
     s->exact = params->mpi_exact;
     s->tune = params->mpi_tune;
+    s->gpu = params->mpi_gpu;
     s->report = params->mpi_report;
     shim_reporting = s->report[0] != '\0' && strcmp(s->report, "0") != 0;
 }
@@ -120,8 +121,11 @@ static void list_remove(struct shim_comm *c)
 
 /* The ranks destroy what they share in the same order: that of creation at MPI_Finalize, the program's when
  * it frees communicators. */
-static void rondo_end(struct shim_comm *c)
+void shim_comm_end_rondo(struct shim_comm *c)
 {
+    if (c->gpu != NULL) {
+        shim_gpu_end(c->gpu);
+    }
     if (c->rondo != NULL) {
         struct shim_outer outer = shim_enter(shim_thread.inside ? shim_thread.inside : SHIM_CALLS);
         rondo_comm_destroy(c->rondo); /* an error has been reported by the call that met it */
@@ -151,7 +155,7 @@ static void children_leave(struct shim_comm *c)
         }
         pthread_mutex_unlock(&process.lock);
         if (!stays) {
-            rondo_end(child);
+            shim_comm_end_rondo(child);
             free(child);
         }
     }
@@ -188,7 +192,7 @@ void shim_comm_leave_child(struct shim_comm *child)
     }
     pthread_mutex_unlock(&process.lock);
     if (ends) {
-        rondo_end(child);
+        shim_comm_end_rondo(child);
         free(child);
     }
 }
@@ -205,8 +209,9 @@ void shim_comm_fail(struct shim_comm *c)
 
 static void state_end(struct shim_comm *c)
 {
-    rondo_end(c);
+    shim_comm_end_rondo(c);
     children_leave(c);
+    shim_gpu_free(c->gpu);
     free(c);
 }
 
@@ -262,13 +267,13 @@ static int process_ends(MPI_Comm comm, int key, void *value, void *extra)
     late_end();
     for (c = process.first; c != NULL; c = c->next) {
         c->leaves = SHIM_BY_CLOSED;
-        rondo_end(c);
+        shim_comm_end_rondo(c);
         for (int i = 0; i < c->nchildren; i++) {
-            rondo_end(c->children[i]);
+            shim_comm_end_rondo(c->children[i]);
         }
     }
     for (c = process.orphans; c != NULL; c = c->next) {
-        rondo_end(c);
+        shim_comm_end_rondo(c);
     }
     if (process.has_self) {
         process.has_self = 0;
@@ -379,9 +384,17 @@ struct shim_comm *shim_comm_find(MPI_Comm comm)
 
 /* ---- Rondo's communicator ---- */
 
+/* Of GPUs that Rondo knows nothing of. */
 static int is_gpu_library(struct dl_phdr_info *info, size_t bytes, void *arg)
 {
-    static const char *const names[] = { "libcuda.so", "libcudart.so", "libamdhip64.so", "libze_loader.so" };
+    static const char *const names[] = {
+        "libamdhip64.so",
+        "libze_loader.so",
+#ifndef RONDO_CUDA
+        "libcuda.so",
+        "libcudart.so",
+#endif
+    };
     const char *slash = strrchr(info->dlpi_name, '/'), *name = slash != NULL ? slash + 1 : info->dlpi_name;
     (void)bytes, (void)arg;
     for (size_t i = 0; i < RONDO_COUNTOF(names); i++) {
@@ -392,70 +405,96 @@ static int is_gpu_library(struct dl_phdr_info *info, size_t bytes, void *arg)
     return 0;
 }
 
+int shim_comm_is_full(void)
+{
+    return __atomic_load_n(&process.nlive, __ATOMIC_RELAXED) >= shim_process_settings.comms;
+}
+
 /* The numbers of the ranks whose maximum decides. */
 struct vote {
     int64_t against; /* an enum shim_reason; the largest counts */
     int64_t host, minus_host;
     int64_t no_requests;
+    int64_t uses_gpu, no_gpu;
 };
 
-static void vote_fill(const struct shim_cells *cells, struct vote *mine)
+static void vote_fill(const struct shim_cells *cells, const struct shim_gpu *gpu, struct vote *mine)
 {
     struct rondo_hello hello;
     rondo_hello_fill(&hello);
     mine->host = (int64_t)((hello.host_hash ^ hello.pidns * 31) >> 2);
     mine->minus_host = -mine->host;
     mine->no_requests = !shim_progress_works();
+    mine->uses_gpu = shim_gpu_is_used();
+    mine->no_gpu = gpu == NULL;
     mine->against = cells == NULL                           ? SHIM_BY_FAILED
                     : dl_iterate_phdr(is_gpu_library, NULL) ? SHIM_BY_GPU
-                    : __atomic_load_n(&process.nlive, __ATOMIC_RELAXED) >= shim_process_settings.comms
-                        ? SHIM_BY_MANY
-                        : SHIM_BY_NONE;
+                    : shim_comm_is_full()                   ? SHIM_BY_MANY
+                                                            : SHIM_BY_NONE;
 }
 
-static rondo_status rondo_make(struct shim_comm *c)
+rondo_status shim_comm_make_rondo(struct shim_comm *c, int device)
 {
     rondo_config config = RONDO_CONFIG_INIT;
     rondo_status status;
     config.timeout_ms = 0;
     config.init_timeout_ms = 0;
     config.mpi_progress = 1; /* MPI lets no other thread in while this one is in a call of MPI */
+    config.device = device;
     struct shim_outer outer = shim_enter(SHIM_CREATES);
     status = rondo_comm_create(c->comm, &config, &c->rondo);
     shim_exit(outer);
+    if (status == RONDO_SUCCESS) {
+        __atomic_add_fetch(&process.nlive, 1, __ATOMIC_RELAXED);
+    }
     return status;
+}
+
+/* The ranks' votes, and Rondo's communicator. @return why all calls go to MPI */
+static enum shim_reason make_agreed(struct shim_comm *c, const struct shim_cells *cells)
+{
+    struct vote mine, all;
+    vote_fill(cells, c->gpu, &mine);
+    if (PMPI_Allreduce(&mine, &all, (int)(sizeof mine / sizeof(int64_t)), MPI_INT64_T, MPI_MAX, c->comm) !=
+        MPI_SUCCESS) {
+        return SHIM_BY_FAILED;
+    }
+    if (all.against != SHIM_BY_NONE || (all.uses_gpu && all.no_gpu)) {
+        return all.against != SHIM_BY_NONE ? (enum shim_reason)all.against : SHIM_BY_GPU;
+    }
+    c->one_host = all.host == -all.minus_host;
+    c->moves_requests = !all.no_requests;
+    if (!all.uses_gpu) {
+        shim_gpu_free(c->gpu);
+        c->gpu = NULL;
+    }
+    if (shim_comm_make_rondo(c, RONDO_CONFIG_DEFAULT) != RONDO_SUCCESS) { /* all ranks get this */
+        RONDO_INFO(RONDO_SUBSYS_INIT, "a communicator of %d ranks stays with MPI: %s", c->n,
+                   rondo_last_error(NULL));
+        return SHIM_BY_FAILED;
+    }
+    return SHIM_BY_NONE;
 }
 
 void shim_comm_make(struct shim_comm *c)
 {
     struct shim_cells *cells = calloc(1, sizeof *cells);
-    struct vote mine, all = { .against = SHIM_BY_FAILED };
-    vote_fill(cells, &mine);
-    if (PMPI_Allreduce(&mine, &all, (int)(sizeof mine / sizeof(int64_t)), MPI_INT64_T, MPI_MAX, c->comm) !=
-            MPI_SUCCESS ||
-        all.against != SHIM_BY_NONE) {
-        c->leaves = (enum shim_reason)all.against;
+    c->gpu = shim_process_settings.gpu ? shim_gpu_new(c) : NULL;
+    c->leaves = make_agreed(c, cells);
+    if (c->leaves != SHIM_BY_NONE) {
         free(cells);
+        shim_gpu_free(c->gpu);
+        c->gpu = NULL;
         return;
     }
-    c->one_host = all.host == -all.minus_host;
-    c->moves_requests = !all.no_requests;
-    if (rondo_make(c) != RONDO_SUCCESS) { /* all ranks get this */
-        RONDO_INFO(RONDO_SUBSYS_INIT, "a communicator of %d ranks stays with MPI: %s", c->n,
-                   rondo_last_error(NULL));
-        c->leaves = SHIM_BY_FAILED;
-        free(cells);
-        return;
-    }
-    __atomic_add_fetch(&process.nlive, 1, __ATOMIC_RELAXED);
-    c->cells = c->steady = cells;
+    c->cells = cells;
+    c->steady = c->gpu == NULL ? cells : NULL;
 }
 
 struct shim_comm *shim_comm_new_child(const struct shim_comm *c)
 {
     struct shim_comm *child = NULL;
-    if (c->nchildren < SHIM_MAX_CHILDREN &&
-        __atomic_load_n(&process.nlive, __ATOMIC_RELAXED) < shim_process_settings.comms) {
+    if (c->nchildren < SHIM_MAX_CHILDREN && !shim_comm_is_full()) {
         child = calloc(1, sizeof *child);
     }
     if (child != NULL) {
@@ -468,10 +507,9 @@ struct shim_comm *shim_comm_new_child(const struct shim_comm *c)
 
 int shim_comm_make_child(struct shim_comm *c, struct shim_comm *child)
 {
-    if (rondo_make(child) != RONDO_SUCCESS) {
+    if (shim_comm_make_rondo(child, RONDO_CONFIG_DEFAULT) != RONDO_SUCCESS) {
         return 0;
     }
-    __atomic_add_fetch(&process.nlive, 1, __ATOMIC_RELAXED);
     c->children[c->nchildren++] = child;
     return 1;
 }

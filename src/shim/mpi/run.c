@@ -402,7 +402,9 @@ static __attribute__((noinline)) rondo_status run_moves(struct shim_call *call)
 static __attribute__((noinline)) rondo_status run_timed(struct shim_call *call)
 {
     int64_t begin = rondo_now_ns();
-    rondo_status status = call->moves ? run_moves(call) : shim_issue(call, NULL);
+    rondo_status status = call->c->is_gpu ? shim_gpu_run(call)
+                          : call->moves   ? run_moves(call)
+                                          : shim_issue(call, NULL);
     if (status == RONDO_SUCCESS) {
         shim_took(call, rondo_now_ns() - begin);
     }
@@ -416,7 +418,7 @@ int shim_run(struct shim_call *call)
         return shim_error(call, RONDO_INVALID_USAGE);
     }
     struct shim_outer outer = shim_enter(SHIM_CALLS);
-    if (RONDO_UNLIKELY(call->timed || shim_reporting)) {
+    if (RONDO_UNLIKELY(call->timed || shim_reporting || call->c->is_gpu)) {
         status = run_timed(call);
     } else {
         status = RONDO_UNLIKELY(call->moves) ? run_moves(call) : shim_issue(call, NULL);

@@ -108,6 +108,7 @@ int shim_op_find(MPI_Op op, const struct shim_type *type);
 
 /* ---- communicators (comm.c) ---- */
 
+struct shim_gpu;
 enum { SHIM_NCLASSES = 32, SHIM_SAMPLES = 15, SHIM_MAX_CHILDREN = 32 };
 
 /* Times of a cell on trial, in ns: [0] while MPI carries its calls, [1] while Rondo does. */
@@ -133,10 +134,12 @@ struct shim_comm {
     enum shim_reason leaves; /* why all calls go to MPI; NONE: they need not */
     int ncalls;              /* that could have been taken over, until Rondo's communicator exists */
     int failed;              /* Rondo's communicator has ended with an error */
+    int is_gpu;              /* it is a communicator of GPU memory, in a struct shim_gpu */
+    struct shim_gpu *gpu;    /* a rank uses CUDA, so buffers may be on a GPU; NULL: none does */
     int one_host;
     int moves_requests;         /* the waits of all its ranks move non-blocking calls */
     struct shim_cells *cells;   /* set: Rondo's communicator exists */
-    struct shim_cells *steady;  /* the same, while no cell is on trial; else NULL */
+    struct shim_cells *steady;  /* the same, while no cell is on trial and no buffer on a GPU; else NULL */
     struct shim_cell *tried;    /* the cell on trial; NULL: none */
     int has_mark;               /* the tried cell was called, so that these are known: */
     int64_t own_ns;             /* the time of its last call */
@@ -174,6 +177,13 @@ struct shim_comm *shim_comm_new_child(const struct shim_comm *c);
 /** Create its communicator of Rondo and make it the last child of c; collective. @return 0: failed, on all
  * ranks */
 int shim_comm_make_child(struct shim_comm *c, struct shim_comm *child);
+/** Create the communicator of Rondo of a state that shares c->comm with another one; collective. device: as
+ * in rondo_config. */
+rondo_status shim_comm_make_rondo(struct shim_comm *c, int device);
+/** Destroy it, and free what calls on it needed. */
+void shim_comm_end_rondo(struct shim_comm *c);
+/** Have as many communicators one of Rondo as may? */
+int shim_comm_is_full(void);
 /** Bits of the children of c that no persistent call uses. */
 uint64_t shim_comm_free_children(const struct shim_comm *c);
 /** Give a child to a persistent call. */
@@ -190,7 +200,7 @@ struct shim_settings {
     int off;          /* a setting is wrong: all calls go to MPI */
     unsigned allowed; /* a bit for each enum shim_coll */
     size_t min, max;  /* bytes */
-    int after, comms, exact, tune;
+    int after, comms, exact, tune, gpu;
     const char *report;
 };
 extern struct shim_settings shim_process_settings;
@@ -321,6 +331,24 @@ rondo_status shim_finish(struct shim_call *call, rondo_status status);
 /** Rondo has failed: say why, end its communicator, and call the error handler unless MPI does. @return MPI's
  * code */
 int shim_error(struct shim_call *call, rondo_status status);
+
+/* ---- buffers on GPUs (gpu.c) ---- */
+
+/* Rondo's communicator of GPU memory beside that of host memory, once it is needed. A rank knows only where
+ * its own buffers are. So the ranks agree on that before each blocking call of a communicator that has one of
+ * these; and what a rank alone cannot do on its GPU, such as packing, sends the call to MPI on all of them. */
+
+/** Does this process use CUDA, so that its buffers may be on a GPU? */
+int shim_gpu_is_used(void);
+/** @return NULL: no memory, or a build without CUDA */
+struct shim_gpu *shim_gpu_new(const struct shim_comm *c);
+/** Choose call->c by where the buffers of all ranks are; collective. @return 0: the call goes to MPI */
+int shim_gpu_choose(struct shim_call *call);
+/** Run a call on GPU memory, and wait for it. */
+rondo_status shim_gpu_run(struct shim_call *call);
+/** End Rondo's communicator; free the rest. */
+void shim_gpu_end(struct shim_gpu *gpu);
+void shim_gpu_free(struct shim_gpu *gpu);
 
 /* ---- non-blocking calls (request.c, progress.c) ---- */
 

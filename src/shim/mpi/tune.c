@@ -141,7 +141,7 @@ static void trial_begin(struct shim_comm *c, struct shim_cell *cell)
 static void trial_end(struct shim_comm *c)
 {
     c->tried = NULL;
-    c->steady = c->cells;
+    c->steady = c->gpu == NULL ? c->cells : NULL;
     c->patience = PATIENCE;
 }
 
@@ -236,6 +236,12 @@ int shim_takes_slow(struct shim_call *call)
             return shim_leave(call, c->leaves);
         }
     }
+    if (c->gpu != NULL) {
+        if (!shim_gpu_choose(call)) {
+            return 0;
+        }
+        c = call->c;
+    }
     call->cell = &c->cells->cell[call->coll][call->inexact][shim_class(call->bytes)];
     if (c->tried != NULL && c->tried != call->cell && ++c->nothers >= c->patience) {
         trial_lapse(c);
@@ -268,8 +274,8 @@ void shim_note_left(int is_request, const struct shim_call *call, MPI_Comm comm,
     if (is_request && call->reason == SHIM_BY_SLOWER && call->cell->verdict == SHIM_OPEN) {
         return; /* the blocking calls will decide */
     }
-    if (call->c != NULL && call->c->tried != NULL) {
-        return; /* its time counts */
+    if (call->c != NULL && (call->c->tried != NULL || call->c->gpu != NULL)) {
+        return; /* its time counts, or its buffers decide */
     }
     if (count >= 0 && t->types != NULL && t->comm == comm && t->state == call->c && !shim_reporting &&
         is_lasting((enum shim_reason)call->reason)) {
@@ -284,8 +290,8 @@ int shim_takes_request(struct shim_call *call)
     if (c->cells == NULL) {
         return shim_leave(call, SHIM_BY_EARLY);
     }
-    if (!c->moves_requests) {
-        return shim_leave(call, SHIM_BY_REQUEST);
+    if (!c->moves_requests || c->gpu != NULL) {
+        return shim_leave(call, c->gpu != NULL ? SHIM_BY_GPU : SHIM_BY_REQUEST);
     }
     call->cell = &c->cells->cell[call->coll][call->inexact][shim_class(call->bytes)];
     enum shim_verdict verdict = (enum shim_verdict)call->cell->verdict;

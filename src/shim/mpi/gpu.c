@@ -1,0 +1,309 @@
+/* Buffers on GPUs: where the ranks' are, and calls on them. */
+#include <stdlib.h>
+
+#include "shim/mpi/shim.h"
+
+#ifdef RONDO_CUDA
+
+#include <link.h>
+
+#include "base/cuda.h"
+#include "base/log.h"
+#include "base/param.h"
+#include "call/stream.h"
+#include "init/engine.h"
+
+/* Where the buffers of a call are, of one rank or of all. Pinned host memory fits everywhere: it is no bit. */
+enum { ON_HOST = 1, ON_GPU = 2, MANAGED = 4, NOT_HERE = 8, NOT_READY = 16 };
+
+struct shim_gpu {
+    struct shim_comm on;     /* first; its Rondo's communicator is made by the first call that needs it */
+    enum shim_reason leaves; /* why calls on GPU memory go to MPI; NONE: they need not */
+    struct rondo_cuda_device device;
+    int is_open;
+    CUstream stream; /* of the device */
+};
+
+static int is_runtime(struct dl_phdr_info *info, size_t bytes, void *arg)
+{
+    const char *slash = strrchr(info->dlpi_name, '/'), *name = slash != NULL ? slash + 1 : info->dlpi_name;
+    (void)bytes, (void)arg;
+    return strncmp(name, "libcudart.so", strlen("libcudart.so")) == 0;
+}
+
+int shim_gpu_is_used(void) { return rondo_cuda_loaded() || dl_iterate_phdr(is_runtime, NULL); }
+
+struct shim_gpu *shim_gpu_new(const struct shim_comm *c)
+{
+    struct shim_gpu *gpu = calloc(1, sizeof *gpu);
+    struct shim_cells *cells = calloc(1, sizeof *cells);
+    if (gpu == NULL || cells == NULL) {
+        free(gpu);
+        free(cells);
+        return NULL;
+    }
+    gpu->on.comm = c->comm;
+    gpu->on.rank = c->rank;
+    gpu->on.n = c->n;
+    gpu->on.is_gpu = 1;
+    gpu->on.cells = cells;
+    return gpu;
+}
+
+/* ---- the device ---- */
+
+static void gpu_close(struct shim_gpu *gpu)
+{
+    if (gpu->stream != NULL && rondo_cuda_enter(&gpu->device) == RONDO_SUCCESS) {
+        (void)rondo_cuda(NULL)->StreamDestroy(gpu->stream);
+        rondo_cuda_leave();
+    }
+    if (gpu->is_open) {
+        rondo_cuda_close(&gpu->device);
+    }
+    gpu->stream = NULL;
+    gpu->is_open = 0;
+}
+
+static rondo_status gpu_open(struct shim_gpu *gpu, int ordinal)
+{
+    CUresult result;
+    if (ordinal < 0) {
+        RONDO_TRY(rondo_cuda_current(&ordinal));
+    }
+    RONDO_TRY(rondo_cuda_open(ordinal, &gpu->device));
+    gpu->is_open = 1;
+    RONDO_TRY(rondo_cuda_enter(&gpu->device));
+    result = rondo_cuda(NULL)->StreamCreateWithPriority(&gpu->stream, CU_STREAM_NON_BLOCKING, 0);
+    rondo_cuda_leave();
+    RONDO_CUDA_TRY(result, "a stream for MPI's collectives on GPU %d", ordinal);
+    return RONDO_SUCCESS;
+}
+
+void shim_gpu_end(struct shim_gpu *gpu)
+{
+    shim_comm_end_rondo(&gpu->on);
+    gpu_close(gpu);
+}
+
+void shim_gpu_free(struct shim_gpu *gpu)
+{
+    if (gpu != NULL) {
+        shim_gpu_end(gpu);
+        free(gpu);
+    }
+}
+
+/* ---- where buffers are ---- */
+
+/* *ordinal: its GPU. */
+static unsigned place_of(const struct shim_gpu *gpu, const void *pointer, int *ordinal)
+{
+    enum rondo_pointer_kind kind;
+    int on;
+    if (pointer == NULL) {
+        return 0;
+    }
+    if (rondo_cuda_pointer(pointer, &kind, &on) != RONDO_SUCCESS) {
+        return NOT_HERE;
+    }
+    switch (kind) {
+    case RONDO_POINTER_HOST: return ON_HOST;
+    case RONDO_POINTER_PINNED: return 0;
+    case RONDO_POINTER_MANAGED: return MANAGED;
+    case RONDO_POINTER_DEVICE: break;
+    }
+    if (*ordinal < 0) {
+        *ordinal = on;
+    }
+    return on == (gpu->is_open ? gpu->device.ordinal : *ordinal) ? ON_GPU : NOT_HERE;
+}
+
+/* An address with data: a block's, or the buffer's. */
+static const void *some_data(const struct shim_side *s)
+{
+    if (s->count == 0) {
+        return NULL;
+    }
+    for (int r = 0; r < s->blocks; r++) {
+        if (shim_int(s->counts, r) > 0) {
+            return s->buf + shim_int(s->displs, r) * s->extent;
+        }
+    }
+    return s->buf;
+}
+
+/* Only the CPU packs. A type with absolute addresses may have them anywhere. */
+static unsigned side_place(const struct shim_gpu *gpu, const struct shim_side *s, int *ordinal)
+{
+    unsigned place = place_of(gpu, some_data(s), ordinal);
+    if (s->is_plain || s->count == 0) {
+        return place;
+    }
+    return s->buf == NULL || (place & ~(unsigned)ON_HOST) != 0 ? NOT_HERE : ON_HOST;
+}
+
+static int is_reduction(const struct shim_call *call)
+{
+    return call->coll == SHIM_ALLREDUCE || call->coll == SHIM_REDUCE || call->coll == SHIM_REDUCE_SCATTER ||
+           call->coll == SHIM_REDUCE_SCATTER_BLOCK;
+}
+
+static unsigned places(const struct shim_gpu *gpu, const struct shim_call *call, int *ordinal)
+{
+    unsigned place = 0;
+    if (is_reduction(call)) {
+        place = place_of(gpu, call->send, ordinal) | place_of(gpu, call->recv, ordinal);
+        /* The result of uneven blocks in place goes to memory of the call first, which is the host's. */
+        return call->moves && call->send == call->recv && (place & ON_GPU) ? place | NOT_HERE : place;
+    }
+    if (call->has_out) {
+        place |= side_place(gpu, &call->out, ordinal);
+    }
+    if (call->has_in) {
+        place |= side_place(gpu, &call->in, ordinal);
+    }
+    return place;
+}
+
+/* ---- the choice ---- */
+
+static rondo_status all_places(const struct shim_call *call, unsigned mine, unsigned *all)
+{
+    int64_t bits = (int64_t)mine, together = 0;
+    struct shim_outer outer = shim_enter(SHIM_CALLS);
+    rondo_status status = rondo_all_reduce(&bits, &together, 1, RONDO_INT64, RONDO_BOR, call->c->rondo, NULL);
+    shim_exit(outer);
+    *all = (unsigned)together;
+    return status;
+}
+
+/* Collective. */
+static void gpu_make(const struct shim_call *call, struct shim_gpu *gpu, int ordinal)
+{
+    unsigned ready = shim_comm_is_full() ? NOT_READY : 0, all = NOT_READY;
+    if (gpu_open(gpu, ordinal) != RONDO_SUCCESS) {
+        ready = NOT_READY;
+    }
+    gpu->on.one_host = call->c->one_host;
+    if (all_places(call, ready, &all) != RONDO_SUCCESS || all != 0 ||
+        shim_comm_make_rondo(&gpu->on, gpu->device.ordinal) != RONDO_SUCCESS) {
+        RONDO_INFO(RONDO_SUBSYS_INIT, "rank %d of %d: calls on GPU memory stay with MPI: %s", call->c->rank,
+                   call->c->n,
+                   all == 0 || ready != 0 ? rondo_last_error(NULL) : "another rank cannot use its GPU");
+        gpu->leaves = SHIM_BY_FAILED;
+        gpu_close(gpu);
+    }
+}
+
+static struct shim_cell *cell_of(const struct shim_comm *c, const struct shim_call *call)
+{
+    return &c->cells->cell[call->coll][call->inexact][shim_class(call->bytes)];
+}
+
+/* Does MPI carry this call wherever its buffers are? */
+static int is_settled(const struct shim_call *call, const struct shim_gpu *gpu)
+{
+    return cell_of(call->c, call)->verdict == SHIM_LEAVE &&
+           (gpu->leaves != SHIM_BY_NONE || cell_of(&gpu->on, call)->verdict == SHIM_LEAVE);
+}
+
+static int choose_gpu(struct shim_call *call, int ordinal)
+{
+    struct shim_gpu *gpu = call->c->gpu;
+    if (gpu->leaves == SHIM_BY_NONE && gpu->on.rondo == NULL && !gpu->on.failed) {
+        gpu_make(call, gpu, ordinal);
+    }
+    if (gpu->leaves != SHIM_BY_NONE) {
+        return shim_leave(call, gpu->leaves);
+    }
+    if (is_reduction(call) && !gpu->on.failed) {
+        if (!rondo_engine_reduces(gpu->on.rondo, (rondo_dtype)call->dtype, (rondo_op)call->op)) {
+            return shim_leave(call, SHIM_BY_TYPE);
+        }
+        call->blocks = call->coll == SHIM_REDUCE_SCATTER && call->blocks == SHIM_SMALL ? SHIM_UNEVEN
+                                                                                       : call->blocks;
+    }
+    call->c = &gpu->on;
+    return 1;
+}
+
+int shim_gpu_choose(struct shim_call *call)
+{
+    struct shim_gpu *gpu = call->c->gpu;
+    int ordinal = -1;
+    unsigned all;
+    if (call->coll == SHIM_BARRIER) {
+        return 1;
+    }
+    if (is_settled(call, gpu)) {
+        return shim_leave(call, SHIM_BY_SLOWER);
+    }
+    if (all_places(call, places(gpu, call, &ordinal), &all) != RONDO_SUCCESS) {
+        cell_of(call->c, call)->verdict = SHIM_TAKE; /* it fails, and says why */
+        return 1;
+    }
+    if ((all & NOT_HERE) || ((all & ON_HOST) && (all & ON_GPU))) {
+        return shim_leave(call, SHIM_BY_PLACES);
+    }
+    return (all & ON_HOST) || all == 0 || choose_gpu(call, ordinal);
+}
+
+/* ---- a call ---- */
+
+/* Wait for the stream, and make progress in MPI and in Rondo's non-blocking calls meanwhile. */
+static rondo_status gpu_wait(const struct shim_gpu *gpu)
+{
+    const struct rondo_wait_policy policy = { .spins = 2000, .sleep_after_ns = rondo_params()->sleep_after };
+    const struct rondo_cuda *cuda = rondo_cuda(NULL);
+    rondo_status error = RONDO_SUCCESS;
+    struct rondo_wait wait;
+    MPI_Comm self;
+    int flag, can_probe = shim_comm_self(&self) == MPI_SUCCESS;
+    CUresult result;
+    rondo_wait_begin(&wait, &policy);
+    for (unsigned round = 0; (result = cuda->StreamQuery(gpu->stream)) == CUDA_ERROR_NOT_READY; round++) {
+        if (round % 64 == 63) {
+            RONDO_TRY(rondo_streams_poll());
+            if (can_probe) {
+                PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, self, &flag, MPI_STATUS_IGNORE);
+            }
+        }
+        RONDO_TRY(rondo_wait_once(&wait));
+    }
+    RONDO_CUDA_TRY(result, "an MPI collective on GPU %d", gpu->device.ordinal);
+    RONDO_TRY(rondo_comm_async_error(gpu->on.rondo, &error));
+    return error;
+}
+
+static rondo_status run_entered(struct shim_call *call, const struct shim_gpu *gpu)
+{
+    if (call->moves) {
+        RONDO_TRY(shim_prepare(call, 0)); /* counts and displacements: nothing is packed here */
+    }
+    RONDO_TRY(shim_issue(call, RONDO_CUDA_STREAM(gpu->stream)));
+    return gpu_wait(gpu);
+}
+
+rondo_status shim_gpu_run(struct shim_call *call)
+{
+    const struct shim_gpu *gpu = (const struct shim_gpu *)call->c;
+    rondo_status status;
+    call->out.packed = call->in.packed = NULL;
+    call->out.held = call->in.held = MPI_DATATYPE_NULL;
+    RONDO_TRY(rondo_cuda_enter(&gpu->device));
+    status = run_entered(call, gpu);
+    rondo_cuda_leave();
+    return status;
+}
+
+#else
+
+int shim_gpu_is_used(void) { return 0; }
+struct shim_gpu *shim_gpu_new(const struct shim_comm *c) { return (void)c, NULL; }
+int shim_gpu_choose(struct shim_call *call) { return (void)call, 0; }
+rondo_status shim_gpu_run(struct shim_call *call) { return (void)call, RONDO_INTERNAL_ERROR; }
+void shim_gpu_end(struct shim_gpu *gpu) { (void)gpu; }
+void shim_gpu_free(struct shim_gpu *gpu) { (void)gpu; }
+
+#endif
