@@ -4,11 +4,16 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <semaphore.h>
+#include <stdlib.h>
 #include "base/fork.h"
 #include "base/heap_impl.h"
+#include "base/param.h"
 #include "in_child.h"
+#include "net/control/control_wire.h"
+#include "net/socket/socket.h"
 
 enum { FORKS = 100, PATIENCE_S = 20 };
 
@@ -119,11 +124,104 @@ static void a_child_of_a_busy_process_has_regions_of_its_own(void **state)
     pthread_join(thread, NULL);
 }
 
+/* ---- net devices ---- */
+
+static const struct rondo_net_device *const net = &rondo_netdev_socket;
+static const struct rondo_net_peer peer = { .rank = 1, .self = 1, .host = "other", .secret = { 1, 2 } };
+struct pair {
+    void *receiver, *sender;
+    char to_sender[RONDO_NET_HANDLE], to_receiver[RONDO_NET_HANDLE];
+};
+
+static rondo_status pair_prepare(struct pair *pair)
+{
+    RONDO_TRY(net->prepare(0, &peer, 0, &pair->receiver, pair->to_sender));
+    return net->prepare(0, &peer, 1, &pair->sender, pair->to_receiver);
+}
+
+static rondo_status pair_connect(struct pair *pair)
+{
+    rondo_status sends = RONDO_IN_PROGRESS, receives = RONDO_IN_PROGRESS;
+    while (sends == RONDO_IN_PROGRESS || (receives == RONDO_IN_PROGRESS && sends == RONDO_SUCCESS)) {
+        sends = sends == RONDO_IN_PROGRESS ? net->connect(pair->sender, pair->to_sender) : sends;
+        receives = receives == RONDO_IN_PROGRESS ? net->connect(pair->receiver, pair->to_receiver) : receives;
+    }
+    return sends == RONDO_SUCCESS ? receives : sends;
+}
+
+static void pair_close(const struct pair *pair)
+{
+    net->close(pair->sender);
+    net->close(pair->receiver);
+}
+
+/* The parent's listener is closed here, and the child's own pair meets at another port. */
+static int listen_in_child(void *arg)
+{
+    const struct rondo_socket_comm *parents = ((const struct pair *)arg)->receiver;
+    struct pair pair;
+    int n = 0, inherited = fcntl(parents->device->listener, F_GETFD) >= 0;
+    alarm(PATIENCE_S);
+    if (inherited || net->init(&n, NULL, 0) != RONDO_SUCCESS || n < 1 ||
+        pair_prepare(&pair) != RONDO_SUCCESS ||
+        ((struct rondo_socket_comm *)pair.receiver)->device->port == parents->device->port ||
+        pair_connect(&pair) != RONDO_SUCCESS) {
+        return 1;
+    }
+    pair_close(&pair);
+    net->finalize();
+    return 0;
+}
+
+static void a_child_listens_for_itself(void **state)
+{
+    struct pair pair;
+    int n;
+    (void)state;
+    assert_int_equal(net->init(&n, NULL, 0), RONDO_SUCCESS);
+    assert_int_equal(pair_prepare(&pair), RONDO_SUCCESS);
+    assert_int_equal(in_child(listen_in_child, &pair), 0);
+    assert_int_equal(pair_connect(&pair), RONDO_SUCCESS);
+    pair_close(&pair);
+    net->finalize();
+}
+
+/* ---- the control plane between nodes ---- */
+
+static int call_in_child(void *arg)
+{
+    uint8_t addr[RONDO_ADDR_BYTES];
+    uint32_t number;
+    alarm(PATIENCE_S);
+    return rondo_control_listen(addr, &number) != RONDO_SUCCESS || memcmp(addr, arg, sizeof(addr)) == 0;
+}
+
+static int find_nothing_open(void *arg) { return rondo_wire != NULL || fcntl(*(int *)arg, F_GETFD) >= 0; }
+
+static void a_child_is_called_at_an_address_of_its_own(void **state)
+{
+    uint8_t addr[RONDO_ADDR_BYTES];
+    struct holder holder;
+    uint32_t number;
+    (void)state;
+    assert_int_equal(rondo_control_listen(addr, &number), RONDO_SUCCESS);
+    assert_int_equal(in_child(find_nothing_open, &rondo_wire->listener), 0);
+    assert_int_equal(in_child(call_in_child, addr), 0);
+    holder_start(&holder, rondo_wire_lock, rondo_wire_unlock);
+    assert_int_equal(in_child(call_in_child, addr), 0);
+    holder_end(&holder);
+    rondo_control_unlisten();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_child_has_its_locks_and_knows_which_were_held),
         cmocka_unit_test(a_child_of_a_busy_process_has_regions_of_its_own),
+        cmocka_unit_test(a_child_listens_for_itself),
+        cmocka_unit_test(a_child_is_called_at_an_address_of_its_own),
     };
+    setenv("RONDO_SOCKET_IFNAME", "=lo", 1);
+    rondo_params();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

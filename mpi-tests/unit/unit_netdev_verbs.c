@@ -4,6 +4,8 @@
 #include "own_mounts.h"
 #include "verbs_pair.h"
 
+#include "in_child.h"
+
 /* ---- attributes ---- */
 
 enum {
@@ -361,6 +363,25 @@ static void nics_take_gpu_memory_if_the_module_is_loaded(void **state)
 
 /* ---- devices ---- */
 
+static int open_in_child(void *arg)
+{
+    void *comm;
+    char handle[RONDO_NET_HANDLE];
+    int n = 0, nics = fake.live[FAKE_OPEN], domains = fake.live[FAKE_PD];
+    return dev->init(&n, NULL, 0) != RONDO_SUCCESS || n != 2 || fake.live[FAKE_OPEN] != nics + 1 ||
+           dev->prepare(IB, arg, 1, &comm, handle) != RONDO_SUCCESS || fake.live[FAKE_PD] != domains + 1;
+}
+
+static void a_forked_child_opens_nics_of_its_own(void **state)
+{
+    struct rondo_net_peer peer = { .rank = 1, .host = "other" };
+    struct pair pair;
+    (void)state;
+    pair_open(&pair, IB);
+    assert_int_equal(in_child(open_in_child, &peer), 0);
+    pair_close(&pair);
+}
+
 static void ports_have_names_speeds_and_kinds_of_memory(void **state)
 {
     struct rondo_net_properties ib, roce;
@@ -498,6 +519,7 @@ int main(void)
         TEST(queues_have_room_for_all_that_can_be_in_flight),
         TEST(nics_take_gpu_memory_by_dmabuf_if_they_support_it),
         TEST(nics_take_gpu_memory_if_the_module_is_loaded),
+        TEST(a_forked_child_opens_nics_of_its_own),
         TEST(ports_have_names_speeds_and_kinds_of_memory),
         TEST(the_filter_of_nics_has_the_syntax_of_nccl),
         TEST(ports_that_are_down_or_filtered_out_are_no_devices_and_the_text_says_why),

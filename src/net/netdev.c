@@ -6,6 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/fork.h"
 #include "base/log.h"
 #include "base/param.h"
 #include "net/auth.h"
@@ -55,6 +56,17 @@ static struct {
     uint32_t mask;
     char why[2 * RONDO_ERROR_TEXT];
 } found = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+/* Devices, listeners and connections are the parent's: the child looks for devices anew, and so does each
+ * device. */
+static void in_child(void)
+{
+    (void)rondo_fork_lock(&found.lock);
+    found.users = found.done = found.faults = 0;
+    memset(found.asked, 0, sizeof(found.asked));
+    found.mask = 0;
+}
+RONDO_AT_FORK(in_child)
 
 static int named(const struct rondo_net_device *net, const char *name)
 {

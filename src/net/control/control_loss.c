@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/fork.h"
+
 enum { LOSSES = 64 };
 #define SILENT_NS (5 * INT64_C(1000000000)) /* a process that was silent may go on */
 
@@ -24,6 +26,14 @@ static struct {
     char last[RONDO_HOST_LEN + RONDO_CONTROL_NAME + 80]; /* who was lost last */
     int64_t last_ns;
 } known = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+/* Losses of the parent's communicators, of which the child has none. */
+static void in_child(void)
+{
+    (void)rondo_fork_lock(&known.lock);
+    atomic_store(&known.n, 0);
+}
+RONDO_AT_FORK(in_child)
 
 void rondo_loss_learn(struct rondo_control *control, int rank, enum rondo_loss loss)
 {

@@ -212,7 +212,6 @@ struct rondo_wire_look {
 };
 
 struct rondo_wire {
-    int pid;         /* of the owner: in a forked child, memory and descriptors belong to the parent */
     uint32_t number; /* counts the wires of this process */
     int epoll, listener;
     int listens; /* references to the listener */
@@ -234,7 +233,8 @@ struct rondo_wire {
     char note[RONDO_WIRE_NOTES][RONDO_ERROR_TEXT];
     int nnotes;
 };
-extern struct rondo_wire *rondo_wire; /* NULL: the process has no listener and no control of several nodes */
+extern struct rondo_wire *rondo_wire; /* NULL: the process has no listener and no control of several nodes, or
+                                       * is a forked child */
 
 void rondo_wire_lock(void);
 int rondo_wire_trylock(void);

@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/fork.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/param.h"
@@ -19,6 +20,24 @@ enum { READS = 16 /* of a connection at a time */, EVENTS = 64 };
 
 static pthread_mutex_t wire_mutex = PTHREAD_MUTEX_INITIALIZER;
 struct rondo_wire *rondo_wire;
+
+/* In a forked child all is the parent's. What holds sockets open is closed: else a parent that dies would look
+ * silent to its peers, while the child lives. The set is shared with the parent: it stays as it is. */
+static void in_child(void)
+{
+    int whole = rondo_fork_lock(&wire_mutex);
+    if (whole && rondo_wire) {
+        for (const struct rondo_wire_conn *conn = rondo_wire->conns; conn; conn = conn->next) {
+            close(conn->fd);
+        }
+        if (rondo_wire->listener >= 0) {
+            close(rondo_wire->listener);
+        }
+        close(rondo_wire->epoll);
+    }
+    rondo_wire = NULL;
+}
+RONDO_AT_FORK(in_child)
 
 void rondo_wire_lock(void) { pthread_mutex_lock(&wire_mutex); }
 int rondo_wire_trylock(void) { return pthread_mutex_trylock(&wire_mutex) == 0; }
@@ -553,12 +572,10 @@ rondo_status rondo_wire_need(void)
 {
     static uint32_t number;
     struct rondo_wire *wire;
-    if (rondo_wire && rondo_wire->pid == getpid()) {
+    if (rondo_wire) {
         return RONDO_SUCCESS;
     }
-    rondo_wire = NULL; /* inherited by fork: connections and lists belong to the parent */
     RONDO_TRY(RONDO_NEW(wire, "the control connections"));
-    wire->pid = getpid();
     wire->listener = -1;
     wire->epoll = epoll_create1(EPOLL_CLOEXEC);
     if (wire->epoll < 0) {

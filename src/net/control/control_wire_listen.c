@@ -340,7 +340,7 @@ rondo_status rondo_control_listen(uint8_t addr[RONDO_ADDR_BYTES], uint32_t *numb
 void rondo_control_unlisten(void)
 {
     rondo_wire_lock();
-    if (rondo_wire && rondo_wire->pid == getpid() && rondo_wire->listens > 0 && --rondo_wire->listens == 0) {
+    if (rondo_wire && rondo_wire->listens > 0 && --rondo_wire->listens == 0) {
         listener_close();
         rondo_wire_release();
     }

@@ -365,7 +365,7 @@ void rondo_wire_poll(void)
     if (now - atomic_load_explicit(&polled_ns, memory_order_relaxed) < POLL_NS || !rondo_wire_trylock()) {
         return;
     }
-    if (rondo_wire && rondo_wire->pid == getpid()) {
+    if (rondo_wire) {
         rondo_wire_progress();
     }
     atomic_store_explicit(&polled_ns, rondo_now_ns(), memory_order_relaxed);

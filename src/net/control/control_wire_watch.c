@@ -269,7 +269,7 @@ int rondo_wire_epoll(void)
 {
     int epoll;
     rondo_wire_lock();
-    epoll = rondo_wire && rondo_wire->pid == getpid() ? rondo_wire->epoll : -1;
+    epoll = rondo_wire ? rondo_wire->epoll : -1;
     rondo_wire_unlock();
     return epoll;
 }
@@ -277,7 +277,7 @@ int rondo_wire_epoll(void)
 void rondo_wire_tick(int64_t now, int restart, int64_t beat_ns, int64_t dead_ns)
 {
     rondo_wire_lock();
-    if (rondo_wire && rondo_wire->pid == getpid()) {
+    if (rondo_wire) {
         rondo_wire_progress();
         for (struct rondo_wire_conn *conn = rondo_wire->conns; conn && restart; conn = conn->next) {
             conn->beats.heard_ns = now; /* their beats of the meantime may not have been read yet */

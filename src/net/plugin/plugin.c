@@ -7,6 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/fork.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/param.h"
@@ -67,6 +68,14 @@ static struct {
     char why[256];
     struct rondo_plugin plugin;
 } used = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+static void in_child(void)
+{
+    (void)rondo_fork_lock(&used.lock);
+    memset(&used.plugin, 0, sizeof(used.plugin)); /* its contexts are the parent's */
+    used.done = 0;
+}
+RONDO_AT_FORK(in_child)
 
 const char *rondo_netdev_plugin_name(void) { return used.plugin.name; }
 

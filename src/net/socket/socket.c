@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include "base/fork.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/param.h"
@@ -30,6 +31,18 @@ static struct {
     struct rondo_socket_device *device;
     char why[160];
 } found = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+/* The parent's comms use its devices, so the child leaves them and finds its own. */
+static void in_child(void)
+{
+    int whole = rondo_fork_lock(&found.lock) && found.done;
+    for (int i = 0; whole && i < found.n; i++) {
+        rondo_socket_forget(&found.device[i]);
+    }
+    found.device = NULL;
+    found.n = found.done = 0;
+}
+RONDO_AT_FORK(in_child)
 
 /* ---- errors ---- */
 

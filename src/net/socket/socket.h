@@ -251,6 +251,8 @@ int rondo_socket_paces_in_vain(const char *name, uint32_t rtt_us);
 rondo_status rondo_socket_listen(struct rondo_socket_comm *comm);
 /** The comm no longer waits. gone: it also closes; the last one closes the listener. */
 void rondo_socket_unlisten(struct rondo_socket_comm *comm, int gone);
+/** In a forked child: close what it inherited of the listener, which is the parent's. */
+void rondo_socket_forget(struct rondo_socket_device *device);
 /** Serve a listener: accept, read hellos, hand connections to their comms, drop others. Bounded work. */
 void rondo_socket_accept(struct rondo_socket_device *device);
 

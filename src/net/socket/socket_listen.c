@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include "base/fork.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/param.h"
@@ -344,6 +345,20 @@ static void listener_close(struct rondo_socket_device *device)
             (unsigned long long)dropped[RONDO_SOCKET_EXCESS]);
     }
     device->epoll = device->listener = -1;
+}
+
+void rondo_socket_forget(struct rondo_socket_device *device)
+{
+    if (!rondo_fork_lock(&device->lock)) {
+        return;
+    }
+    for (struct rondo_socket_unnamed *at = device->oldest; at; at = at->next) {
+        close(at->fd); /* the set is the parent's too: leave it as it is */
+    }
+    if (device->listener >= 0) {
+        close(device->epoll);
+        close(device->listener);
+    }
 }
 
 static int listener_bind(struct rondo_socket_device *device)

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "base/fork.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/param.h"
@@ -113,6 +114,15 @@ static struct {
     struct rondo_verbs_port ports[MAX_PORTS];
 } found;
 static pthread_mutex_t found_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* The NICs' queues and memory are the parent's, so the child opens each NIC anew. It may not even close the
+ * parent's. */
+static void in_child(void)
+{
+    (void)rondo_fork_lock(&found_lock);
+    found.open = found.nnics = found.nports = 0;
+}
+RONDO_AT_FORK(in_child)
 
 /* ---- which ones are allowed ---- */
 
