@@ -128,12 +128,43 @@ static void a_test_without_data_is_one_call(void **state)
     pair_close(&pair);
 }
 
+/* accept() looks for a descriptor before it looks for a connection. */
+static int last_descriptor(void *arg)
+{
+    struct pair pair;
+    struct rlimit limit;
+    (void)arg;
+    use_loop("1");
+    pair_prepare(&pair);
+    struct rondo_socket_device *device = ((struct rondo_socket_comm *)pair.receiver)->device;
+    int fd = stranger(pair.receiver), next = dup(0);
+    close(next);
+    getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = (rlim_t)next + 1;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    while (device->nunnamed == 0) {
+        if (net->connect(pair.receiver, pair.to_receiver) != RONDO_IN_PROGRESS ||
+            dropped(pair.receiver) != 0) {
+            return 1;
+        }
+    }
+    close(fd);
+    return device->accept_errno != 0;
+}
+
+static void the_last_descriptor_is_enough_for_the_last_connection(void **state)
+{
+    (void)state;
+    assert_int_equal(in_child(last_descriptor, NULL), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         ROW(a_message_is_one_call_at_each_end),
         ROW(waiting_messages_share_calls),
         ROW(a_test_without_data_is_one_call),
+        ROW(the_last_descriptor_is_enough_for_the_last_connection),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

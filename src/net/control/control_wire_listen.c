@@ -198,6 +198,9 @@ void rondo_wire_accept(void)
             }
             rondo_wire_conn_accepted(fd);
         } else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
+            if (!rondo_socket_someone_calls(rondo_wire->listener)) {
+                return; /* a descriptor is looked for before a connection */
+            }
             if (!drop_oldest()) {
                 listener_accept(0); /* else it would wake the thread for ever */
                 return;

@@ -253,6 +253,8 @@ rondo_status rondo_socket_listen(struct rondo_socket_comm *comm);
 void rondo_socket_unlisten(struct rondo_socket_comm *comm, int gone);
 /** In a forked child: close what it inherited of the listener, which is the parent's. */
 void rondo_socket_forget(struct rondo_socket_device *device);
+/** Does a connection wait? accept() that finds no free descriptor fails before it looks. */
+int rondo_socket_someone_calls(int listener);
 /** Serve a listener: accept, read hellos, hand connections to their comms, drop others. Bounded work. */
 void rondo_socket_accept(struct rondo_socket_device *device);
 

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
@@ -271,6 +272,12 @@ static void unnamed_new(struct rondo_socket_device *device, int fd, int64_t now_
 
 /* ---- accepting ---- */
 
+int rondo_socket_someone_calls(int listener)
+{
+    struct pollfd pollfd = { .fd = listener, .events = POLLIN };
+    return poll(&pollfd, 1, 0) != 0;
+}
+
 static void accept_some(struct rondo_socket_device *device, int64_t now_ns)
 {
     for (int i = 0; i < BATCH; i++) {
@@ -280,11 +287,16 @@ static void accept_some(struct rondo_socket_device *device, int64_t now_ns)
             unnamed_new(device, fd, now_ns);
         } else if ((errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)) {
             int error = errno;
+            if (!rondo_socket_someone_calls(device->listener)) {
+                device->accept_errno = 0;
+                return;
+            }
             if (!oldest_drop(device)) {
                 device->accept_errno = error;
                 return;
             }
         } else if (errno == EAGAIN) {
+            device->accept_errno = 0;
             return;
         } /* else the connection ended before it was accepted */
     }
@@ -383,6 +395,7 @@ static int listener_bind(struct rondo_socket_device *device)
 static rondo_status listener_open(struct rondo_socket_device *device)
 {
     memset(device->dropped, 0, sizeof device->dropped);
+    device->accept_errno = 0;
     if (listener_bind(device) != 0) {
         rondo_status status = rondo_fail(RONDO_SYSTEM_ERROR,
                                          "host %s cannot listen at %s of %s (%m); check ulimit -n, "
