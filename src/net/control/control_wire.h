@@ -42,7 +42,8 @@
  * Deaths. A leader watches the leaders of the nodes at +2^k: it asks for beats and keeps the connection. A
  * connection that ends without BYE means a dead process, and silence of RONDO_DEAD_AFTER an unresponsive
  * one: both end the communicators of its ranks that have not left. A process that refuses the connection
- * before it ever answered has ended, in order or not: that alone ends no communicator.
+ * before it ever answered has ended, in order or not: that alone ends no communicator. One that takes the
+ * call and ends it without a welcome is called again.
  *
  * Leave and ask. A rank that leaves tells all processes it is connected to; others learn it by asking. A
  * question to a rank's process is answered with the rank's state and its recent calls. Before either comes
@@ -158,6 +159,8 @@ struct rondo_wire_conn {
     struct rondo_wire_conn *next, *prev; /* in the list of all; next: in that of the ended */
     struct rondo_wire_conn *chain;       /* in its bucket, when `sending` */
     int fd, error;                       /* error: why it has ended; 0: end of stream */
+    int cut;                             /* errno of a send that failed because the network did */
+    int ncalls;                          /* again, after the listener had ended the first one */
     enum rondo_wire_state state, ended_in;
     uint32_t events; /* for which epoll waits */
     uint8_t incoming, sending;
@@ -416,6 +419,8 @@ struct rondo_wire_abort rondo_wire_abort_of(struct rondo_control *control);
 void rondo_wire_lost(const struct rondo_wire_conn *conn);
 /** The process at the other end has said that all its ranks have left. */
 void rondo_wire_bye(const struct rondo_wire_conn *conn);
+/** The process at the other end has proved that it lives. */
+void rondo_wire_proved(const struct rondo_wire_conn *conn);
 void rondo_wire_heard(struct rondo_wire_conn *conn, int64_t now);
 
 #endif

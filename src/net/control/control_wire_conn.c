@@ -15,7 +15,7 @@
 #include "base/mem.h"
 #include "base/param.h"
 
-enum { READS = 16 /* of a connection at a time */, EVENTS = 64 };
+enum { READS = 16 /* of a connection at a time */, EVENTS = 64, MOST_CALLS = 16 };
 #define DRAIN_NS INT64_C(1000000000)
 
 static pthread_mutex_t wire_mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -52,6 +52,8 @@ void rondo_wire_note(const char *fmt, ...)
     }
 }
 
+static rondo_status conn_dial(struct rondo_wire_conn *conn, const struct rondo_peer *peer);
+
 static void conn_free(struct rondo_wire_conn *conn)
 {
     rondo_free(conn->out);
@@ -62,15 +64,45 @@ static void conn_free(struct rondo_wire_conn *conn)
  * open (both connected at once, or it was called again before this end was seen). @return 0: none */
 static int pass_on(const struct rondo_wire_conn *ended)
 {
+    static const struct rondo_wire_head watch = {
+        .magic = RONDO_WIRE_MAGIC, .kind = RONDO_WIRE_WATCH, .from = -1, .to = -1
+    };
     int n = 0;
     for (struct rondo_wire_conn *conn = rondo_wire->conns; conn; conn = conn->next) {
         if (conn->process == ended->process && conn->own == ended->own &&
             !rondo_wire_is_unproved(conn->state)) {
             conn->was_open |= ended->was_open || ended->ended_in == RONDO_WIRE_OPEN;
+            conn->beats.watching |= ended->beats.watching && rondo_wire_put(conn, &watch, NULL, 0);
             n++;
         }
     }
     return n;
+}
+
+/* A listener also ends the calls of living processes: those that were stopped before their hello, or whose
+ * communicator it does not know for long, or one too many. If the process has ended, the next call is refused.
+ * @return 1: it is called again, with what is queued */
+static int call_again(struct rondo_wire_conn *conn)
+{
+    int ended = conn->error == 0 || conn->error == ECONNRESET || conn->error == EPIPE;
+    struct rondo_control *control = rondo_wire_control(conn->hello.comm_hash, conn->hello.client_rank);
+    int64_t heard_ns = conn->beats.heard_ns;
+    int rank = conn->hello.server_rank;
+    if (conn->ended_in != RONDO_WIRE_GREETED || !ended || conn->was_open || conn->in_bytes > 0 ||
+        conn->ncalls >= MOST_CALLS || control == NULL ||
+        rondo_wire_state_of(control, rank) == RONDO_RANK_LEFT) {
+        return 0;
+    }
+    conn->ncalls++;
+    conn->state = RONDO_WIRE_CONNECTING;
+    conn->prev = NULL;
+    if (rondo_auth_nonce(conn->hello.nonce) != RONDO_SUCCESS ||
+        conn_dial(conn, &control->peers[rank]) != RONDO_SUCCESS) {
+        return 0;
+    }
+    conn->beats.heard_ns = heard_ns;
+    rondo_wire_conn_use(conn);
+    return 1;
 }
 
 /* Handle the connections that have ended; this may end others. */
@@ -80,6 +112,9 @@ static void settle(void)
     while (rondo_wire && (conn = rondo_wire->ended) != NULL) {
         rondo_wire->ended = conn->next;
         if (!rondo_wire_is_unproved(conn->ended_in) && pass_on(conn) == 0) {
+            if (call_again(conn)) {
+                continue;
+            }
             rondo_wire_lost(conn);
         }
         conn_free(conn);
@@ -216,6 +251,8 @@ static void conn_flush(struct rondo_wire_conn *conn)
         }
         if (n < 0) {
             /* Keep reading until the stream ends: the peer's last message may be a reason. */
+            conn->cut = errno != EPIPE && errno != ECONNRESET ? errno
+                                                              : 0; /* which recv() will not say again */
             conn->out_from = conn->out_to = 0;
             shutdown(conn->fd, SHUT_WR);
             break;
@@ -282,6 +319,7 @@ static size_t parse_welcome(struct rondo_wire_conn *conn, const uint8_t *at, siz
         return 0;
     }
     conn->state = RONDO_WIRE_OPEN;
+    rondo_wire_proved(conn);
     conn_flush(conn);
     return sizeof(conn->welcome);
 }
@@ -388,7 +426,7 @@ static void conn_read(struct rondo_wire_conn *conn)
                 rondo_wire_count(conn->state == RONDO_WIRE_WELCOMED ? RONDO_WIRE_DROP_STRANGER
                                                                     : RONDO_WIRE_DROP_GARBAGE);
             }
-            rondo_wire_end(conn, n < 0 ? errno : 0);
+            rondo_wire_end(conn, n < 0 ? errno : conn->cut);
             return;
         }
         conn->in_bytes += (size_t)n;

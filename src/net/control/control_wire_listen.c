@@ -176,6 +176,7 @@ enum rondo_wire_state rondo_wire_prove(struct rondo_wire_conn *conn, const uint8
     conn->process = conn->hello.client;
     conn->own = called.own;
     rondo_wire_conn_use(conn);
+    rondo_wire_proved(conn);
     return RONDO_WIRE_OPEN;
 }
 

@@ -192,16 +192,16 @@ void rondo_wire_bye(const struct rondo_wire_conn *conn)
 
 /* ---- beats ---- */
 
-/* A process that was silent speaks again: its ranks are alive. */
-static void speaks_again(const struct rondo_wire_conn *conn)
+/* Ranks of the process that were taken for silent or gone are alive. */
+static void revive(const struct rondo_wire_conn *conn, enum rondo_rank_state taken_for)
 {
     for (struct rondo_control *control = rondo_wire->controls; control; control = control->wire->next) {
         int from, to;
         rondo_wire_ranks_of(control, conn, &from, &to);
         for (int i = from; i < to; i++) {
-            uint8_t silent = RONDO_RANK_SILENT;
+            uint8_t state = (uint8_t)taken_for;
             atomic_compare_exchange_strong_explicit(&control->wire->state[control->wire->by_process[i]],
-                                                    &silent, RONDO_RANK_ALIVE, memory_order_acq_rel,
+                                                    &state, RONDO_RANK_ALIVE, memory_order_acq_rel,
                                                     memory_order_relaxed);
         }
     }
@@ -210,19 +210,23 @@ static void speaks_again(const struct rondo_wire_conn *conn)
 void rondo_wire_heard(struct rondo_wire_conn *conn, int64_t now)
 {
     if (rondo_beats_heard(&conn->beats, now)) {
-        speaks_again(conn);
+        revive(conn, RONDO_RANK_SILENT);
     }
 }
+
+void rondo_wire_proved(const struct rondo_wire_conn *conn) { revive(conn, RONDO_RANK_GONE); }
 
 /* @return for how long a process may be silent; 0: for ever. One that has not answered yet may still be
  * creating its communicator. */
 static int64_t silence_of(const struct rondo_wire_conn *conn, int64_t dead_ns)
 {
-    int64_t init_ns = rondo_params()->init_timeout;
+    int64_t init_ns = rondo_params()->init_timeout; /* 0: without limit */
     if (conn->state == RONDO_WIRE_OPEN || dead_ns == 0) {
         return dead_ns;
     }
-    return conn->state == RONDO_WIRE_CONNECTING || conn->state == RONDO_WIRE_GREETED ? dead_ns + init_ns : 0;
+    return (conn->state == RONDO_WIRE_CONNECTING || conn->state == RONDO_WIRE_GREETED) && init_ns > 0
+               ? dead_ns + init_ns
+               : 0;
 }
 
 static void beat_and_listen(struct rondo_wire_conn *conn, int64_t now, int64_t dead_ns)

@@ -1,0 +1,179 @@
+/* The control plane between nodes when a call is not answered at once. Rank 2's process is plain sockets of
+ * this one. */
+#include "control_nodes.h"
+
+#include <sys/socket.h>
+
+struct scene {
+    struct nodes w;
+    int listener;
+};
+
+/* Ranks 0 and 1 start; rank 0 calls rank 2, which listens. */
+static void scene_open(struct scene *s)
+{
+    struct sockaddr_in addr = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    struct timeval limit = { .tv_sec = DEADLINE_NS / 1000000000 };
+    socklen_t bytes = sizeof(addr);
+    use_loop("50ms", "10s");
+    nodes_prepare(&s->w, 3, 1);
+    s->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    setsockopt(s->listener, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+    assert_int_equal(bind(s->listener, (struct sockaddr *)&addr, bytes), 0);
+    assert_int_equal(listen(s->listener, 64), 0);
+    assert_int_equal(getsockname(s->listener, (struct sockaddr *)&addr, &bytes), 0);
+    memset(s->w.peers[2].control_addr, 0, RONDO_ADDR_BYTES);
+    memcpy(s->w.peers[2].control_addr, &addr, bytes);
+    assert_int_equal(rondo_control_start(s->w.control[0]), RONDO_SUCCESS);
+    assert_int_equal(rondo_control_start(s->w.control[1]), RONDO_SUCCESS);
+}
+
+static void scene_close(struct scene *s)
+{
+    close(s->listener);
+    nodes_close(&s->w);
+}
+
+/* Take rank 0's call; end those of rank 1. */
+static int take_call(struct scene *s, struct rondo_auth_hello *hello)
+{
+    int fd;
+    while ((fd = accept4(s->listener, NULL, NULL, SOCK_CLOEXEC)) >= 0) {
+        assert_int_equal(recv(fd, hello, sizeof(*hello), MSG_WAITALL), sizeof(*hello));
+        if (hello->client_rank == 0) {
+            return fd;
+        }
+        close(fd);
+    }
+    fail_msg("rank 0 does not call");
+    return -1;
+}
+
+static int next_kind(int fd)
+{
+    struct rondo_wire_head head;
+    struct timeval limit = { .tv_sec = DEADLINE_NS / 1000000000 };
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+    do {
+        assert_int_equal(recv(fd, &head, sizeof(head), MSG_WAITALL), sizeof(head));
+    } while (head.kind == RONDO_WIRE_BEAT);
+    return head.kind;
+}
+
+static void answer(const struct scene *s, int fd, const struct rondo_auth_hello *hello)
+{
+    struct rondo_auth_welcome welcome;
+    uint8_t proof[RONDO_AUTH_PROOF];
+    assert_int_equal(rondo_auth_answer(s->w.peers[0].id.nonce, hello, &welcome), RONDO_SUCCESS);
+    assert_int_equal(send(fd, &welcome, sizeof(welcome), MSG_NOSIGNAL), sizeof(welcome));
+    assert_int_equal(recv(fd, proof, sizeof(proof), MSG_WAITALL), sizeof(proof));
+    assert_true(rondo_auth_proved(s->w.peers[0].id.nonce, hello, &welcome, proof));
+}
+
+/* Call rank 0 as rank 2, whose process lives. */
+static int call(const struct scene *s)
+{
+    struct rondo_auth_hello hello = { .magic = RONDO_WIRE_HELLO_MAGIC,
+                                      .version = RONDO_WIRE_VERSION,
+                                      .comm_hash = s->w.comm_hash,
+                                      .client = rondo_wire_process(&s->w.peers[2]),
+                                      .server = rondo_wire_process(&s->w.peers[0]),
+                                      .client_rank = 2,
+                                      .server_rank = 0 };
+    struct rondo_auth_welcome welcome;
+    uint8_t proof[RONDO_AUTH_PROOF];
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(rondo_auth_nonce(hello.nonce), RONDO_SUCCESS);
+    assert_int_equal(
+        connect(fd, (const struct sockaddr *)s->w.peers[0].control_addr, sizeof(struct sockaddr_in)), 0);
+    assert_int_equal(send(fd, &hello, sizeof(hello), MSG_NOSIGNAL), sizeof(hello));
+    assert_int_equal(recv(fd, &welcome, sizeof(welcome), MSG_WAITALL), sizeof(welcome));
+    assert_true(rondo_auth_prove(s->w.peers[0].id.nonce, &hello, &welcome, proof));
+    assert_int_equal(send(fd, proof, sizeof(proof), MSG_NOSIGNAL), sizeof(proof));
+    return fd;
+}
+
+static int state_of_2(struct scene *s) { return (int)rondo_wire_state_of(s->w.control[0], 2); }
+
+/* A listener ends calls of living processes too: of those that were stopped, or that are one too many. */
+static void a_call_that_is_ended_unanswered_is_made_again(void **state)
+{
+    struct scene s;
+    struct rondo_auth_hello first, second;
+    (void)state;
+    scene_open(&s);
+    close(take_call(&s, &first));
+    int fd = take_call(&s, &second);
+    assert_memory_not_equal(first.nonce, second.nonce, sizeof(first.nonce));
+    answer(&s, fd, &second);
+    assert_int_equal(next_kind(fd), RONDO_WIRE_WATCH); /* what was queued before */
+    assert_int_equal(state_of_2(&s), RONDO_RANK_ALIVE);
+    close(fd);
+    scene_close(&s);
+}
+
+static void who_ends_every_call_is_gone(void **state)
+{
+    struct scene s;
+    struct rondo_auth_hello hello;
+    int calls = 0;
+    (void)state;
+    scene_open(&s);
+    do {
+        close(take_call(&s, &hello));
+        calls++;
+    } while (calls < 17);
+    WAIT_FOR(state_of_2(&s) == RONDO_RANK_GONE);
+    assert_int_equal(rondo_control_aborted(s.w.control[0]), 0);
+    int fd = call(&s); /* it lives after all */
+    WAIT_FOR(state_of_2(&s) == RONDO_RANK_ALIVE);
+    close(fd);
+    scene_close(&s);
+}
+
+/* Both have called; the connection on which one is watched ends first. */
+static void the_other_connection_of_two_is_watched_when_one_ends(void **state)
+{
+    struct scene s;
+    struct rondo_auth_hello hello;
+    (void)state;
+    scene_open(&s);
+    int fd = take_call(&s, &hello), other = call(&s);
+    answer(&s, fd, &hello);
+    assert_int_equal(next_kind(fd), RONDO_WIRE_WATCH);
+    close(fd);
+    assert_int_equal(next_kind(other), RONDO_WIRE_WATCH);
+    assert_int_equal(state_of_2(&s), RONDO_RANK_ALIVE);
+    close(other);
+    scene_close(&s);
+}
+
+/* A process answers no calls before it has joined the communicator. */
+static void without_a_limit_of_creation_an_answer_may_take_for_ever(void **state)
+{
+    static const char *const limits[] = { "0", "60s" };
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct scene s;
+        struct rondo_auth_hello hello;
+        setenv("RONDO_INIT_TIMEOUT", limits[i], 1);
+        scene_open(&s);
+        int fd = take_call(&s, &hello);
+        rondo_wire_tick(rondo_now_ns() + 3600 * INT64_C(1000000000), 0, 50000000, 10 * INT64_C(1000000000));
+        assert_int_equal(state_of_2(&s), i == 0 ? RONDO_RANK_ALIVE : RONDO_RANK_SILENT);
+        close(fd);
+        scene_close(&s);
+    }
+    unsetenv("RONDO_INIT_TIMEOUT");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_call_that_is_ended_unanswered_is_made_again),
+        cmocka_unit_test(who_ends_every_call_is_gone),
+        cmocka_unit_test(the_other_connection_of_two_is_watched_when_one_ends),
+        cmocka_unit_test(without_a_limit_of_creation_an_answer_may_take_for_ever),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
