@@ -121,7 +121,8 @@ static rondo_status request_result(struct rondo_tensor_request *request)
     return status;
 }
 
-/* The content of a pull that was given up may still be written: wait, and then end its connection. */
+/* The content of a pull that was given up may still be written: wait, and then end its connection. What
+ * another thread copies without the lock ends when it has been copied, also when the store has failed. */
 static void request_settle(struct rondo_tensor_request *request)
 {
     struct rondo_tensor_core *core = request->core;
@@ -134,7 +135,7 @@ static void request_settle(struct rondo_tensor_request *request)
                 rondo_tensor_conn_break(pull->conn, request->status);
             }
         }
-        (void)rondo_tensor_wait_until(core, request_done, request, 0);
+        rondo_tensor_wait_for_copies(core, request_done, request);
     }
 }
 

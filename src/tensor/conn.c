@@ -671,6 +671,7 @@ rondo_status rondo_tensor_conn_progress(struct rondo_tensor_conn *conn, int *mov
             conn->wire->close(conn);
             conn->wire = NULL;
             conn->closing = 0;
+            rondo_tensor_pulls_drop(conn->core, conn, conn->failure, conn->failure_text);
             return RONDO_SUCCESS;
         }
         status = status == RONDO_SUCCESS ? write_all(conn) : status;

@@ -348,6 +348,15 @@ rondo_status rondo_tensor_wait_until(struct rondo_tensor_core *core, int (*done)
     return status;
 }
 
+void rondo_tensor_wait_for_copies(struct rondo_tensor_core *core, int (*done)(void *arg), void *arg)
+{
+    while (!done(arg)) {
+        pthread_mutex_unlock(&core->lock);
+        sched_yield();
+        pthread_mutex_lock(&core->lock);
+    }
+}
+
 /* ---- creation ---- */
 
 static rondo_status open_door(struct rondo_tensor_core *core)

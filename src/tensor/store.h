@@ -308,6 +308,8 @@ void rondo_tensor_progress(struct rondo_tensor_core *core, int *moved);
  * call, for the sentence. @return RONDO_TIMEOUT without a sentence of its own; or the store's failure. */
 rondo_status rondo_tensor_wait_until(struct rondo_tensor_core *core, int (*done)(void *arg), void *arg,
                                      int64_t timeout_ns);
+/** Wait without the lock until done(arg), which other threads bring about by ending their copies. */
+void rondo_tensor_wait_for_copies(struct rondo_tensor_core *core, int (*done)(void *arg), void *arg);
 /** The store has ended: nothing can be done any more. Keeps this thread's sentence. */
 void rondo_tensor_core_fail(struct rondo_tensor_core *core, rondo_status status);
 uint64_t rondo_tensor_key_hash(const char *key, size_t bytes);
