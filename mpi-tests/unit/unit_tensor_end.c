@@ -117,10 +117,114 @@ static void a_wait_returns_when_nobody_copies_any_more(void **state)
     end_wire(SHARED_MEMORY);
 }
 
+static void *abort_comm(void *arg)
+{
+    struct fake_rank *r = arg;
+    if (await(&gate.reached, PATIENCE_MS)) {
+        (void)rondo_comm_abort(r->comm);
+    }
+    gate.passed = 1;
+    return NULL;
+}
+
+/* A thread of rank 1 copies when another one aborts. */
+static void aborted_here_while_copied(struct fake_rank *r)
+{
+    rondo_tensor_config config = RONDO_TENSOR_CONFIG_INIT;
+    rondo_tensor_store *store;
+    pthread_t other;
+    config.thread = r->rank == 0;
+    FAKE_OK(r, rondo_tensor_store_create(r->comm, &config, &store));
+    if (r->rank == 0) {
+        publish_for_gate(r, store);
+        int reached = await(&gate.reached, PATIENCE_MS), early = await(&gate.passed, LOOK_MS);
+        gate.open = 1;
+        FAKE_CHECK(r, reached && !early, "the communicator has ended before the copy");
+        (void)rondo_tensor_store_destroy(store);
+        return;
+    }
+    rondo_tensor t = tensor_of(gate.base, GATE_BYTES);
+    FAKE_OK(r, rondo_barrier(r->comm, NULL));
+    FAKE_CHECK(r, pthread_create(&other, NULL, abort_comm, r) == 0);
+    rondo_status status = rondo_tensor_recv(store, "w", 0, 0, &t, NULL);
+    FAKE_CHECK(r, status != RONDO_SUCCESS);
+    FAKE_CHECK(r, pthread_join(other, NULL) == 0);
+    r->comm = NULL;
+    (void)rondo_tensor_store_destroy(store);
+}
+
+static void an_abort_waits_for_copies(void **state)
+{
+    (void)state;
+    use_wire(SHARED_MEMORY);
+    gate_close();
+    fake_ranks(2, aborted_here_while_copied, NULL);
+    gate_remove();
+    end_wire(SHARED_MEMORY);
+}
+
+/* ---- creation and destruction ---- */
+
+/* Rank 0 waits for rank 1 in store_destroy, and gives up. */
+static void aborted_while_destroyed(struct fake_rank *r)
+{
+    rondo_tensor_store *store;
+    rondo_tensor t = RONDO_TENSOR_INIT;
+    pthread_t other;
+    FAKE_OK(r, rondo_tensor_store_create(r->comm, NULL, &store));
+    FAKE_OK(r, rondo_barrier(r->comm, NULL));
+    if (r->rank == 0) {
+        FAKE_CHECK(r, pthread_create(&other, NULL, abort_comm, r) == 0);
+        gate.reached = 1;
+        FAKE_CHECK(r, rondo_tensor_store_destroy(store) != RONDO_SUCCESS);
+        FAKE_CHECK(r, pthread_join(other, NULL) == 0);
+        r->comm = NULL;
+    } else {
+        FAKE_ERROR(r, rondo_tensor_recv(store, "never", 0, 0, &t, NULL), RONDO_REMOTE_ERROR, "rank 0");
+        (void)rondo_tensor_store_destroy(store);
+    }
+}
+
+static void an_abort_ends_the_destruction_of_a_store(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 20; i++) {
+        use_wire(i % WIRES);
+        gate.reached = gate.passed = 0;
+        fake_ranks(2, aborted_while_destroyed, NULL);
+        end_wire(i % WIRES);
+    }
+}
+
+/* Rank 1 fails once; then all ranks succeed, and know each other's. */
+static void one_fails(struct fake_rank *r)
+{
+    rondo_tensor_config config = RONDO_TENSOR_CONFIG_INIT;
+    rondo_tensor_store *store = NULL;
+    int value = r->rank, got = -1;
+    rondo_tensor own = tensor_of(&value, sizeof(value)), t = tensor_of(&got, sizeof(got));
+    config.thread = r->rank == 1 ? 7 : 1;
+    rondo_status wanted = r->rank == 1 ? RONDO_INVALID_ARGUMENT : RONDO_REMOTE_ERROR;
+    FAKE_ERROR(r, rondo_tensor_store_create(r->comm, &config, &store), wanted,
+               r->rank == 1 ? "thread 7" : "another rank could not create its end of the tensor store");
+    FAKE_CHECK(r, store == NULL);
+    FAKE_OK(r, rondo_tensor_store_create(r->comm, NULL, &store));
+    FAKE_OK(r, rondo_tensor_publish(store, "w", 0, &own, RONDO_TENSOR_UNTIL_RETIRED, NULL));
+    FAKE_OK(r, rondo_tensor_recv(store, "w", (r->rank + 1) % r->nranks, 0, &t, NULL));
+    FAKE_CHECK(r, got == (r->rank + 1) % r->nranks);
+    FAKE_OK(r, rondo_barrier(r->comm, NULL));
+    FAKE_OK(r, rondo_tensor_store_destroy(store));
+}
+
+ALL_WIRES(a_store_that_one_rank_cannot_create_is_an_error_on_all, 3, one_fails)
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_wait_returns_when_nobody_copies_any_more),
+        cmocka_unit_test(an_abort_waits_for_copies),
+        cmocka_unit_test(an_abort_ends_the_destruction_of_a_store),
+        cmocka_unit_test(a_store_that_one_rank_cannot_create_is_an_error_on_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

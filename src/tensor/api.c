@@ -247,8 +247,9 @@ static rondo_status create(rondo_comm *comm, const rondo_tensor_config *config,
     rondo_tensor_config checked;
     rondo_status status;
     RONDO_TRY(rondo_comm_enter(comm, "rondo_tensor_store_create", &ctx));
+    uint32_t number = ctx->nstores++; /* on all ranks, also where the rest fails */
     status = check_config(config, &checked);
-    status = status == RONDO_SUCCESS ? rondo_tensor_core_create(ctx, &checked, core) : status;
+    status = status == RONDO_SUCCESS ? rondo_tensor_core_create(ctx, number, &checked, core) : status;
     status = rondo_ctx_keep_error(ctx, status);
     rondo_comm_leave(comm);
     return status;
@@ -284,19 +285,21 @@ rondo_status rondo_tensor_store_create(rondo_comm *comm, const rondo_tensor_conf
                           "rondo_tensor_store_create: the place for the store is NULL");
     }
     RONDO_TRY(rondo_inside_check("rondo_tensor_store_create"));
-    status = rondo_shell_create(&stores, &memory);
+    status = create(comm, config, &core);
+    status = status == RONDO_SUCCESS ? rondo_shell_create(&stores, &memory) : status;
     struct rondo_tensor_store *store = memory;
-    status = status == RONDO_SUCCESS ? create(comm, config, &core) : status;
     status = agree(comm, status);
     if (status != RONDO_SUCCESS) {
+        char text[RONDO_ERROR_TEXT];
+        snprintf(text, sizeof(text), "%s", rondo_error_text());
         if (core != NULL) {
-            (void)rondo_tensor_core_destroy(core);
+            rondo_tensor_core_discard(core);
         }
         if (store != NULL) {
             __atomic_store_n(&store->shell.magic, RONDO_SHELL_DEAD, __ATOMIC_RELEASE);
             rondo_shell_bury(&stores, &store->shell);
         }
-        return status;
+        return rondo_fail_quiet(status, "%s", text);
     }
     store->core = core;
     rondo_shell_publish(&stores, &store->shell);

@@ -403,10 +403,16 @@ static rondo_status core_open(struct rondo_tensor_core *core)
     return RONDO_SUCCESS;
 }
 
+/* Protects the lists of stores (ctx->stores), `ending` and, with the store's lock, core->ctx. A store is ended
+ * by its communicator, which any thread may abort, or by the thread that destroys it: by one at a time. Taken
+ * before a store's lock. */
+static pthread_mutex_t ends_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t ends_changed = PTHREAD_COND_INITIALIZER;
+
 static void end_stores(struct rondo_ctx *ctx);
 
-rondo_status rondo_tensor_core_create(struct rondo_ctx *ctx, const rondo_tensor_config *config,
-                                      struct rondo_tensor_core **core_out)
+rondo_status rondo_tensor_core_create(struct rondo_ctx *ctx, uint32_t number,
+                                      const rondo_tensor_config *config, struct rondo_tensor_core **core_out)
 {
     const struct rondo_params *params = rondo_params();
     struct rondo_tensor_core *core;
@@ -424,7 +430,7 @@ rondo_status rondo_tensor_core_create(struct rondo_ctx *ctx, const rondo_tensor_
     core->ctx = ctx;
     core->rank = ctx->job.rank;
     core->nranks = ctx->job.nranks;
-    core->number = ctx->nstores++;
+    core->number = number;
     core->message_bytes = (size_t)params->tensor_message;
     core->newest = RONDO_TENSOR_WIRE_VERSION;
     core->checksum = config->checksum == RONDO_CONFIG_DEFAULT ? params->tensor_checksum : config->checksum;
@@ -437,9 +443,11 @@ rondo_status rondo_tensor_core_create(struct rondo_ctx *ctx, const rondo_tensor_
         core_free(core);
         return status;
     }
+    pthread_mutex_lock(&ends_lock);
     core->next = ctx->stores;
     ctx->stores = core;
     ctx->end_stores = end_stores;
+    pthread_mutex_unlock(&ends_lock);
     *core_out = core;
     return RONDO_SUCCESS;
 }
@@ -459,23 +467,77 @@ static void stop_thread(struct rondo_tensor_core *core)
     }
 }
 
+static int nobody_copies(void *arg)
+{
+    const struct rondo_tensor_conn *conn = ((const struct rondo_tensor_core *)arg)->conns;
+    while (conn != NULL && !conn->busy) {
+        conn = conn->next;
+    }
+    return conn == NULL;
+}
+
+/* The store ends with this thread's sentence. Afterwards nothing uses the communicator. */
+static void core_end(struct rondo_tensor_core *core, rondo_status status)
+{
+    pthread_mutex_lock(&core->lock);
+    rondo_tensor_core_fail(core, status);
+    rondo_tensor_wait_for_copies(core, nobody_copies, core);
+    rondo_tensor_conns_release(core);
+    pthread_mutex_unlock(&core->lock);
+}
+
+/* Take the store off its communicator's list. Called with ends_lock. */
+static void core_unlink(struct rondo_tensor_core *core)
+{
+    struct rondo_tensor_core **at = &core->ctx->stores;
+    while (*at != core) {
+        at = &(*at)->next;
+    }
+    *at = core->next;
+    pthread_mutex_lock(&core->lock);
+    core->ctx = NULL;
+    pthread_mutex_unlock(&core->lock);
+    core->ending = 0;
+    pthread_cond_broadcast(&ends_changed);
+}
+
 /* The communicator ends, and its control plane with it. The user still destroys the stores. */
 static void end_stores(struct rondo_ctx *ctx)
 {
+    pthread_mutex_lock(&ends_lock);
     while (ctx->stores != NULL) {
         struct rondo_tensor_core *core = ctx->stores;
-        ctx->stores = core->next;
+        while (core != NULL && core->ending) {
+            core = core->next;
+        }
+        if (core == NULL) { /* the others are being destroyed */
+            pthread_cond_wait(&ends_changed, &ends_lock);
+            continue;
+        }
+        core->ending = 1;
+        pthread_mutex_unlock(&ends_lock);
         stop_thread(core);
-        pthread_mutex_lock(&core->lock);
-        rondo_tensor_core_fail(core,
-                               rondo_fail_quiet(RONDO_INVALID_USAGE,
-                                                "rank %d on %s: the communicator of the tensor store was "
-                                                "destroyed before the store",
-                                                core->rank, rondo_log_host()));
-        rondo_tensor_conns_release(core);
-        core->ctx = NULL;
-        pthread_mutex_unlock(&core->lock);
+        core_end(core, rondo_fail_quiet(RONDO_INVALID_USAGE,
+                                        "rank %d on %s: the communicator of the tensor store was "
+                                        "destroyed before the store",
+                                        core->rank, rondo_log_host()));
+        pthread_mutex_lock(&ends_lock);
+        core_unlink(core);
     }
+    pthread_mutex_unlock(&ends_lock);
+}
+
+/* From now on this thread ends the store. @return 1: its communicator has not ended, and does not before */
+static int begin_end(struct rondo_tensor_core *core)
+{
+    pthread_mutex_lock(&ends_lock);
+    while (core->ending) {
+        pthread_cond_wait(&ends_changed, &ends_lock);
+    }
+    core->ending = 1;
+    int has_comm = core->ctx != NULL;
+    pthread_mutex_unlock(&ends_lock);
+    return has_comm;
 }
 
 /* All ranks come here; meanwhile @a serves others. */
@@ -504,25 +566,34 @@ static rondo_status meet(struct rondo_tensor_core *core, int serves)
     return status;
 }
 
+static void end_and_free(struct rondo_tensor_core *core, int has_comm)
+{
+    core_end(core, rondo_fail_quiet(RONDO_INVALID_USAGE, "the tensor store was destroyed"));
+    if (has_comm) {
+        pthread_mutex_lock(&ends_lock);
+        core_unlink(core);
+        pthread_mutex_unlock(&ends_lock);
+    }
+    core_free(core);
+}
+
 rondo_status rondo_tensor_core_destroy(struct rondo_tensor_core *core)
 {
-    rondo_status status = core->ctx != NULL ? meet(core, 1) : RONDO_SUCCESS;
+    char text[RONDO_ERROR_TEXT];
+    int has_comm = begin_end(core);
+    rondo_status status = has_comm ? meet(core, 1) : RONDO_SUCCESS;
     stop_thread(core);
-    if (status == RONDO_SUCCESS && core->ctx != NULL) {
+    if (status == RONDO_SUCCESS && has_comm) {
         status = meet(core, 0); /* nobody looks at connections any more: now they may close */
     }
-    if (core->ctx != NULL) {
-        struct rondo_tensor_core **at = &core->ctx->stores;
-        while (*at != core) {
-            at = &(*at)->next;
-        }
-        *at = core->next;
-    }
-    char text[RONDO_ERROR_TEXT];
     snprintf(text, sizeof(text), "%s", rondo_error_text());
-    pthread_mutex_lock(&core->lock);
-    rondo_tensor_core_fail(core, rondo_fail_quiet(RONDO_INVALID_USAGE, "the tensor store was destroyed"));
-    pthread_mutex_unlock(&core->lock);
-    core_free(core);
+    end_and_free(core, has_comm);
     return status == RONDO_SUCCESS ? RONDO_SUCCESS : rondo_fail_quiet(status, "%s", text);
+}
+
+void rondo_tensor_core_discard(struct rondo_tensor_core *core)
+{
+    int has_comm = begin_end(core);
+    stop_thread(core);
+    end_and_free(core, has_comm);
 }

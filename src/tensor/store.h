@@ -253,7 +253,8 @@ struct rondo_tensor_conn {
 struct rondo_tensor_core {
     pthread_mutex_t lock;
     struct rondo_tensor_core *next; /* stores of the communicator */
-    struct rondo_ctx *ctx;
+    struct rondo_ctx *ctx;          /* NULL: it has ended */
+    int ending;                     /* a thread ends the store (store.c) */
     int rank, nranks;
     uint32_t number; /* of the communicator's stores */
     uint64_t tag;    /* of its control messages */
