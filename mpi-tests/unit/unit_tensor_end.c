@@ -218,6 +218,64 @@ static void one_fails(struct fake_rank *r)
 
 ALL_WIRES(a_store_that_one_rank_cannot_create_is_an_error_on_all, 3, one_fails)
 
+/* ---- the end of connections ---- */
+
+static struct rondo_tensor_conn *conn_to(rondo_tensor_store *store, int peer)
+{
+    return store->core->conn_of[peer];
+}
+
+static void break_conn(rondo_tensor_store *store, int peer)
+{
+    pthread_mutex_lock(&store->core->lock);
+    rondo_tensor_conn_break(conn_to(store, peer), rondo_fail_quiet(RONDO_REMOTE_ERROR, "the test ends it"));
+    pthread_mutex_unlock(&store->core->lock);
+}
+
+/* Rank 0 ends the connection when its content is in rank 1's ring, and changes its data, which is its own
+ * again. Rank 1 has no thread, and finds the content before it is told. */
+static void given_back(struct fake_rank *r)
+{
+    rondo_tensor_config config = RONDO_TENSOR_CONFIG_INIT;
+    rondo_tensor_store *store;
+    rondo_tensor_request *request;
+    static uint8_t data[2000], got[2000];
+    config.thread = r->rank == 0;
+    FAKE_OK(r, rondo_tensor_store_create(r->comm, &config, &store));
+    rondo_tensor t = tensor_of(r->rank == 0 ? data : got, sizeof(data));
+    if (r->rank == 0) {
+        pattern(data, sizeof(data), 1);
+        FAKE_OK(r, rondo_tensor_publish(store, "w", 0, &t, RONDO_TENSOR_UNTIL_RETIRED, NULL));
+        FAKE_OK(r, rondo_tensor_publish(store, "w", 1, &t, RONDO_TENSOR_UNTIL_RETIRED, NULL));
+        UNTIL(r, store, now.contents == 2);
+        break_conn(store, 1);
+        memset(data, 0, sizeof(data));
+        gate.reached = 1;
+    } else {
+        int moved = 0;
+        FAKE_OK(r, rondo_tensor_recv(store, "w", 0, 0, &t, NULL));
+        FAKE_OK(r, rondo_tensor_pull(store, "w", 0, 1, NULL, &t, &request));
+        FAKE_CHECK(r, await(&gate.reached, PATIENCE_MS));
+        pthread_mutex_lock(&store->core->lock);
+        rondo_status status = rondo_tensor_conn_progress(conn_to(store, 0), &moved);
+        pthread_mutex_unlock(&store->core->lock);
+        FAKE_OK(r, status);
+        FAKE_ERROR(r, rondo_tensor_wait(request, PATIENCE_MS), RONDO_REMOTE_ERROR,
+                   "has ended the connection for tensors");
+    }
+    FAKE_OK(r, rondo_barrier(r->comm, NULL));
+    FAKE_OK(r, rondo_tensor_store_destroy(store));
+}
+
+static void a_content_that_was_given_back_is_no_success(void **state)
+{
+    (void)state;
+    use_wire(SHARED_MEMORY);
+    gate.reached = 0;
+    fake_ranks(2, given_back, NULL);
+    end_wire(SHARED_MEMORY);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -225,6 +283,7 @@ int main(void)
         cmocka_unit_test(an_abort_waits_for_copies),
         cmocka_unit_test(an_abort_ends_the_destruction_of_a_store),
         cmocka_unit_test(a_store_that_one_rank_cannot_create_is_an_error_on_all),
+        cmocka_unit_test(a_content_that_was_given_back_is_no_success),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

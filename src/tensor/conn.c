@@ -269,6 +269,9 @@ void rondo_tensor_conn_break(struct rondo_tensor_conn *conn, rondo_status status
     }
     RONDO_INFO(RONDO_SUBSYS_NET, "rank %d: the connection for tensors with rank %d ended: %s", core->rank,
                conn->peer, conn->failure_text);
+    if (conn->wire != NULL && conn->wire->revoke != NULL) {
+        conn->wire->revoke(conn); /* before contents are given back */
+    }
     /* A thread that copies without the lock closes the wire when it is back. */
     conn->closing = 1;
     if (conn->wire != NULL && !conn->busy) {

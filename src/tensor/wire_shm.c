@@ -48,7 +48,8 @@ _Static_assert(sizeof(struct entry) == 64, "an entry is a line");
 /* The first members are the owner's, the ring and the message are written by the other end. */
 struct inbox {
     uint32_t magic, reads;
-    uint64_t probe; /* a random number at this address, for the other end to read */
+    uint64_t probe;   /* a random number at this address, for the other end to read */
+    uint32_t revoked; /* atomic; set by the other end: the contents in the ring may be gone */
     uint64_t head RONDO_ALIGNED(RONDO_CTRL_ALIGN);                   /* atomic */
     uint64_t tail RONDO_ALIGNED(RONDO_CTRL_ALIGN);                   /* atomic */
     struct rondo_tensor_share share RONDO_ALIGNED(RONDO_CTRL_ALIGN); /* of the content that is copied */
@@ -173,6 +174,15 @@ static rondo_status shm_connect(struct rondo_tensor_conn *conn, const void *reco
     }
     /* The other end must know how this one reads before it writes. */
     return __atomic_load_n(&link->out->reads, __ATOMIC_ACQUIRE) != 0 ? RONDO_SUCCESS : RONDO_IN_PROGRESS;
+}
+
+static void shm_revoke(struct rondo_tensor_conn *conn)
+{
+    struct link *link = conn->link;
+    if (link != NULL && link->out != NULL) {
+        __atomic_store_n(&link->out->revoked, 1, __ATOMIC_SEQ_CST);
+        __atomic_thread_fence(__ATOMIC_SEQ_CST); /* before anybody writes to the contents */
+    }
 }
 
 static void shm_close_end(struct rondo_tensor_conn *conn)
@@ -591,6 +601,21 @@ static void batch_copy(struct rondo_tensor_conn *conn, struct batch *batch)
     }
 }
 
+/* A publisher that ends the connection gives contents back at once: what was copied may be something else. */
+static void check_revoked(struct rondo_tensor_conn *conn, struct batch *batch)
+{
+    const struct link *link = conn->link;
+    char who[96];
+    __atomic_thread_fence(__ATOMIC_ACQUIRE); /* the copies are older than this look */
+    if (__atomic_load_n(&link->in->revoked, __ATOMIC_ACQUIRE)) {
+        for (int i = 0; i < batch->n; i++) {
+            batch->status[i] = rondo_fail_quiet(RONDO_REMOTE_ERROR,
+                                                "%s has ended the connection for tensors meanwhile",
+                                                rondo_tensor_who(conn->core, conn->peer, who));
+        }
+    }
+}
+
 static rondo_status batch_move(struct rondo_tensor_conn *conn, struct batch *batch)
 {
     struct link *link = conn->link;
@@ -603,6 +628,7 @@ static rondo_status batch_move(struct rondo_tensor_conn *conn, struct batch *bat
     } else {
         batch_copy(conn, batch);
     }
+    check_revoked(conn, batch);
     for (int i = 0; i < batch->n; i++) {
         int landed = batch->place[i] != NULL &&
                      rondo_tensor_landed(conn, &batch->content[i], batch->status[i]);
@@ -727,4 +753,5 @@ const struct rondo_tensor_wire rondo_tensor_wire_shm = { .name = "shared memory"
                                                          .ack = shm_ack,
                                                          .content = shm_content,
                                                          .progress = shm_progress,
+                                                         .revoke = shm_revoke,
                                                          .close = shm_close_end };
