@@ -276,6 +276,48 @@ static void a_content_that_was_given_back_is_no_success(void **state)
     end_wire(SHARED_MEMORY);
 }
 
+/* There is no room for the letter of the end when rank 0 breaks the connection. */
+static void no_room_for_the_end(struct fake_rank *r)
+{
+    rondo_tensor_config config = RONDO_TENSOR_CONFIG_INIT;
+    rondo_tensor_store *store;
+    rondo_tensor_request *request;
+    int value = 0;
+    rondo_tensor t = tensor_of(&value, sizeof(value));
+    config.thread = r->rank == 0;
+    FAKE_OK(r, rondo_tensor_store_create(r->comm, &config, &store));
+    FAKE_OK(r, rondo_tensor_publish(store, "w", 0, &t, RONDO_TENSOR_UNTIL_RETIRED, NULL));
+    if (r->rank == 0) {
+        struct rondo_control *control = store->core->ctx->wiring.control;
+        rondo_status status = RONDO_SUCCESS;
+        FAKE_CHECK(r, await(&gate.passed, PATIENCE_MS)); /* from now on rank 1 empties nothing */
+        for (int i = 0; i < 1000 && status == RONDO_SUCCESS; i++) {
+            status = rondo_control_send(control, 1, 99, &i, sizeof(i));
+        }
+        FAKE_CHECK(r, status == RONDO_IN_PROGRESS, "%s", rondo_status_string(status));
+        break_conn(store, 1);
+        gate.reached = 1;
+    } else {
+        FAKE_OK(r, rondo_tensor_recv(store, "w", 0, 0, &t, NULL));
+        FAKE_OK(r, rondo_tensor_pull(store, "never", 0, 0, NULL, &t, &request));
+        gate.passed = 1;
+        FAKE_CHECK(r, await(&gate.reached, PATIENCE_MS));
+        FAKE_ERROR(r, rondo_tensor_wait(request, PATIENCE_MS), RONDO_REMOTE_ERROR,
+                   "has ended the connection for tensors: the test ends it");
+    }
+    FAKE_OK(r, rondo_barrier(r->comm, NULL));
+    FAKE_OK(r, rondo_tensor_store_destroy(store));
+}
+
+static void the_end_of_a_connection_is_said_until_it_is_heard(void **state)
+{
+    (void)state;
+    use_wire(SHARED_MEMORY);
+    gate.reached = gate.passed = 0;
+    fake_ranks(2, no_room_for_the_end, NULL);
+    end_wire(SHARED_MEMORY);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -284,6 +326,7 @@ int main(void)
         cmocka_unit_test(an_abort_ends_the_destruction_of_a_store),
         cmocka_unit_test(a_store_that_one_rank_cannot_create_is_an_error_on_all),
         cmocka_unit_test(a_content_that_was_given_back_is_no_success),
+        cmocka_unit_test(the_end_of_a_connection_is_said_until_it_is_heard),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

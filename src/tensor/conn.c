@@ -250,6 +250,13 @@ static rondo_status connect_step(struct rondo_tensor_conn *conn)
     return RONDO_SUCCESS;
 }
 
+/* Say that the connection has ended: the other end may still wait for this one. It is said again while there
+ * is no room for the letter. */
+static void say_end(struct rondo_tensor_conn *conn)
+{
+    conn->owes_end = send_letter(conn, LETTER_END) == RONDO_IN_PROGRESS && !rondo_tensor_has_gone(conn);
+}
+
 void rondo_tensor_conn_break(struct rondo_tensor_conn *conn, rondo_status status)
 {
     struct rondo_tensor_core *core = conn->core;
@@ -265,7 +272,7 @@ void rondo_tensor_conn_break(struct rondo_tensor_conn *conn, rondo_status status
     status = conn->failure;
     conn->state = RONDO_TENSOR_CONN_BROKEN;
     if (core->failure == RONDO_SUCCESS && !conn->end_came && conn->peer != core->rank) {
-        (void)send_letter(conn, LETTER_END); /* the other end may still wait for this one to connect */
+        say_end(conn);
     }
     RONDO_INFO(RONDO_SUBSYS_NET, "rank %d: the connection for tensors with rank %d ended: %s", core->rank,
                conn->peer, conn->failure_text);
@@ -655,6 +662,9 @@ rondo_status rondo_tensor_conn_progress(struct rondo_tensor_conn *conn, int *mov
 {
     rondo_status status = RONDO_SUCCESS;
     if (conn->busy || conn->state == RONDO_TENSOR_CONN_BROKEN) {
+        if (conn->owes_end) {
+            say_end(conn);
+        }
         return RONDO_SUCCESS;
     }
     if (conn->failure != RONDO_SUCCESS) {

@@ -221,7 +221,7 @@ struct rondo_tensor_conn {
     int peer;
     enum rondo_tensor_conn_state state;
     int hello_sent, hello_came, record_made, record_sent, record_came, connected, ready_sent, ready_came,
-        end_came;
+        end_came, owes_end;
     uint32_t netdevs;   /* the other end's */
     uint32_t version;   /* of the protocol, that both ends speak */
     size_t framed_most; /* bytes of a content that can come in a frame here, or be written in one; 0: none */
