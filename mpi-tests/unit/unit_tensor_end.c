@@ -6,6 +6,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "tensor/answer.h"
 #include "tensor_world.h"
 
 /* ---- a gate: memory that holds up whoever writes to it, for as long as the test wants ---- */
@@ -318,6 +319,50 @@ static void the_end_of_a_connection_is_said_until_it_is_heard(void **state)
     end_wire(SHARED_MEMORY);
 }
 
+/* ---- pulls that are given up, or wait ---- */
+
+/* A peer says how many questions wait at a home: nobody may walk along them to take one back. The key that
+ * stays leads nowhere meanwhile; what nobody asks for any more is forgotten. */
+static void questions(struct fake_rank *r)
+{
+    static const char *const keys[] = { "one", "other" };
+    rondo_tensor_store *store;
+    struct rondo_tensor_conn *conn;
+    FAKE_OK(r, rondo_tensor_store_create(r->comm, NULL, &store));
+    struct rondo_tensor_core *core = store->core;
+    pthread_mutex_lock(&core->lock);
+    FAKE_OK(r, rondo_tensor_conn_get(core, 0, &conn)); /* to itself */
+    for (uint32_t i = 0; i < 2; i++) {
+        const struct rondo_tensor_message m = {
+            .type = RONDO_TENSOR_LOCATE, .index = i, .name = keys[i], .name_bytes = strlen(keys[i])
+        };
+        FAKE_OK(r, rondo_tensor_on_locate(conn, &m));
+    }
+    FAKE_CHECK(r, core->homes.n == 2);
+    struct rondo_tensor_home *stays = NULL;
+    for (size_t i = 0; i < core->homes.nbuckets; i++) {
+        for (struct rondo_tensor_node *node = core->homes.bucket[i]; node != NULL; node = node->next) {
+            struct rondo_tensor_home *home = (struct rondo_tensor_home *)(void *)node;
+            stays = memcmp(home->key, "one", 3) == 0 ? home : stays;
+        }
+    }
+    struct rondo_tensor_locate *asking = stays->asking;
+    stays->asking = (struct rondo_tensor_locate *)(uintptr_t)64;
+    const struct rondo_tensor_message cancel = { .type = RONDO_TENSOR_CANCEL, .index = 1 };
+    rondo_status status = rondo_tensor_on_cancel(conn, &cancel);
+    stays->asking = asking;
+    pthread_mutex_unlock(&core->lock);
+    FAKE_OK(r, status);
+    FAKE_CHECK(r, core->homes.n == 1, "%zu homes", core->homes.n);
+    FAKE_OK(r, rondo_tensor_store_destroy(store));
+}
+
+static void a_question_is_taken_back_without_walking_along_others(void **state)
+{
+    (void)state;
+    fake_ranks(1, questions, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -327,6 +372,7 @@ int main(void)
         cmocka_unit_test(a_store_that_one_rank_cannot_create_is_an_error_on_all),
         cmocka_unit_test(a_content_that_was_given_back_is_no_success),
         cmocka_unit_test(the_end_of_a_connection_is_said_until_it_is_heard),
+        cmocka_unit_test(a_question_is_taken_back_without_walking_along_others),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -224,23 +224,37 @@ void rondo_tensor_serve_again(struct rondo_tensor_core *core)
 static rondo_status keep_for_later(struct rondo_tensor_conn *conn, const struct rondo_tensor_message *m)
 {
     struct rondo_tensor_core *core = conn->core;
+    struct rondo_tensor_later *later;
     uint8_t bytes[RONDO_TENSOR_MAX_MESSAGE];
-    uint32_t rank = (uint32_t)conn->peer;
-    size_t n = rondo_tensor_encode(m, bytes, sizeof(bytes)), need = core->later_bytes + sizeof(rank) + n;
-    if (need > core->later_size) {
-        uint8_t *later;
-        RONDO_TRY(RONDO_NEW_ARRAY(later, 2 * need, "requests of a later epoch"));
-        if (core->later_bytes > 0) {
-            memcpy(later, core->later, core->later_bytes);
-        }
-        rondo_free(core->later);
-        core->later = later;
-        core->later_size = 2 * need;
-    }
-    memcpy(core->later + core->later_bytes, &rank, sizeof(rank));
-    memcpy(core->later + core->later_bytes + sizeof(rank), bytes, n);
-    core->later_bytes = need;
+    size_t n = rondo_tensor_encode(m, bytes, sizeof(bytes));
+    RONDO_TRY(rondo_tensor_map_reserve(&conn->later));
+    RONDO_TRY(rondo_calloc(&later, 1, sizeof(*later) + n, "a request of a later epoch"));
+    later->conn = conn;
+    later->bytes = n;
+    memcpy(later->message, bytes, n);
+    later->before = core->later_last;
+    *(later->before != NULL ? &later->before->next : &core->later) = later;
+    core->later_last = later;
+    rondo_tensor_map_add(&conn->later, &later->node, m->index);
     return RONDO_SUCCESS;
+}
+
+static void later_end(struct rondo_tensor_later *later)
+{
+    struct rondo_tensor_core *core = later->conn->core;
+    *(later->before != NULL ? &later->before->next : &core->later) = later->next;
+    *(later->next != NULL ? &later->next->before : &core->later_last) = later->before;
+    rondo_tensor_map_remove(&later->conn->later, &later->node);
+    rondo_free(later);
+}
+
+/* Take a request of a later epoch back, if there is one. */
+static void later_forget(struct rondo_tensor_conn *conn, uint32_t index)
+{
+    struct rondo_tensor_node *node = rondo_tensor_map_first(&conn->later, index);
+    if (node != NULL) {
+        later_end((struct rondo_tensor_later *)(void *)node);
+    }
 }
 
 static rondo_status response_new(struct rondo_tensor_conn *conn, const struct rondo_tensor_message *m,
@@ -370,26 +384,6 @@ rondo_status rondo_tensor_on_re_request(struct rondo_tensor_conn *conn, const st
     return RONDO_SUCCESS;
 }
 
-/* Take a request of a later epoch back. */
-static void later_forget(struct rondo_tensor_core *core, int rank, uint32_t index)
-{
-    for (size_t at = 0, used = 0; at < core->later_bytes; at += used) {
-        struct rondo_tensor_message message;
-        uint32_t whose;
-        memcpy(&whose, core->later + at, sizeof(whose));
-        if (rondo_tensor_decode(core->later + at + sizeof(whose), core->later_bytes - at - sizeof(whose),
-                                &message, &used) != RONDO_SUCCESS) {
-            return; /* it was encoded here */
-        }
-        used += sizeof(whose);
-        if (whose == (uint32_t)rank && message.index == index) {
-            core->later_bytes -= used;
-            memmove(core->later + at, core->later + at + used, core->later_bytes - at);
-            return;
-        }
-    }
-}
-
 /* Nothing of the content will be written from now on. */
 static rondo_status say_cancelled(struct rondo_tensor_conn *conn, const struct rondo_tensor_message *m)
 {
@@ -403,8 +397,8 @@ rondo_status rondo_tensor_on_cancel(struct rondo_tensor_conn *conn, const struct
 {
     struct rondo_tensor_response *response = response_find(conn, m->index);
     if (response == NULL) { /* the content has gone out, or it was a question for a rank */
-        rondo_tensor_locate_forget(conn->core, conn, m->index, 0);
-        later_forget(conn->core, conn->peer, m->index);
+        rondo_tensor_locate_forget(conn, m->index);
+        later_forget(conn, m->index);
         return say_cancelled(conn, m);
     }
     if (response->state == RONDO_TENSOR_SENDING) {
@@ -566,28 +560,20 @@ int rondo_tensor_pubs_idle(void *arg)
 
 void rondo_tensor_later_replay(struct rondo_tensor_core *core)
 {
-    uint8_t *later = core->later;
-    size_t bytes = core->later_bytes;
-    core->later = NULL;
-    core->later_bytes = core->later_size = 0;
-    for (size_t at = 0; at < bytes;) {
+    struct rondo_tensor_later *last =
+        core->later_last; /* behind it are those of an epoch that is later still */
+    for (int more = last != NULL; more;) {
+        struct rondo_tensor_later *later = core->later;
         struct rondo_tensor_message message;
-        struct rondo_tensor_conn *conn;
-        uint32_t rank;
         size_t used;
-        memcpy(&rank, later + at, sizeof(rank));
-        at += sizeof(rank);
-        if (rondo_tensor_decode(later + at, bytes - at, &message, &used) != RONDO_SUCCESS) {
-            break; /* it was encoded here */
+        rondo_status status = rondo_tensor_decode(later->message, later->bytes, &message, &used);
+        if (status == RONDO_SUCCESS && later->conn->state == RONDO_TENSOR_CONN_OPEN) {
+            status = rondo_tensor_on_request(later->conn, &message);
         }
-        at += used;
-        conn = core->conn_of[rank];
-        if (conn->state == RONDO_TENSOR_CONN_OPEN &&
-            rondo_tensor_on_request(conn, &message) != RONDO_SUCCESS) {
-            rondo_tensor_conn_break(conn, RONDO_REMOTE_ERROR);
-        }
+        rondo_tensor_conn_doom(later->conn, status); /* not at once: its other requests end with it */
+        more = later != last;
+        later_end(later);
     }
-    rondo_free(later);
 }
 
 void rondo_tensor_responses_drop(struct rondo_tensor_conn *conn)
@@ -602,5 +588,9 @@ void rondo_tensor_responses_drop(struct rondo_tensor_conn *conn)
         }
         response_end(response, 0);
     }
-    rondo_tensor_locate_forget(conn->core, conn, 0, 1);
+    from = 0;
+    while ((node = rondo_tensor_map_any(&conn->later, &from)) != NULL) {
+        later_end((struct rondo_tensor_later *)(void *)node);
+    }
+    rondo_tensor_locates_drop(conn);
 }

@@ -32,8 +32,8 @@ void rondo_tensor_responses_leave(struct rondo_tensor_conn *conn, int drop);
 
 /** Tell the key's home that this rank has it, once. */
 rondo_status rondo_tensor_announce_key(struct rondo_tensor_core *core, struct rondo_tensor_key *key);
-/** Forget a question of a connection; all: every one. */
-void rondo_tensor_locate_forget(struct rondo_tensor_core *core, const struct rondo_tensor_conn *conn,
-                                uint32_t index, int all);
+/** Forget a question of a connection, if there is one. */
+void rondo_tensor_locate_forget(struct rondo_tensor_conn *conn, uint32_t index);
+void rondo_tensor_locates_drop(struct rondo_tensor_conn *conn);
 
 #endif

@@ -704,6 +704,8 @@ void rondo_tensor_conns_release(struct rondo_tensor_core *core)
             conn->wire->close(conn);
         }
         rondo_tensor_map_release(&conn->responses);
+        rondo_tensor_map_release(&conn->locates);
+        rondo_tensor_map_release(&conn->later);
         rondo_tensor_numbers_release(&conn->numbers);
         rondo_free(conn->queue);
         rondo_free(conn);

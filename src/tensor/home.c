@@ -29,22 +29,59 @@ static rondo_status home_get(struct rondo_tensor_core *core, const char *key, si
     return RONDO_SUCCESS;
 }
 
-void rondo_tensor_locate_forget(struct rondo_tensor_core *core, const struct rondo_tensor_conn *conn,
-                                uint32_t index, int all)
+/* Free the home of a key that nobody has announced, or asks for. */
+static void home_settle(struct rondo_tensor_core *core, struct rondo_tensor_home *home)
 {
-    for (size_t i = 0; i < core->homes.nbuckets; i++) {
-        for (struct rondo_tensor_node *node = core->homes.bucket[i]; node != NULL; node = node->next) {
-            struct rondo_tensor_locate **at = &((struct rondo_tensor_home *)(void *)node)->asking;
-            while (*at != NULL) {
-                struct rondo_tensor_locate *locate = *at;
-                if (locate->conn == conn && (all || locate->index == index)) {
-                    *at = locate->next;
-                    rondo_free(locate);
-                } else {
-                    at = &locate->next;
-                }
-            }
-        }
+    if (home->rank < 0 && home->asking == NULL) {
+        rondo_tensor_map_remove(&core->homes, &home->node);
+        rondo_free(home);
+    }
+}
+
+static rondo_status locate_new(struct rondo_tensor_conn *conn, struct rondo_tensor_home *home, uint32_t index)
+{
+    struct rondo_tensor_locate *locate;
+    RONDO_TRY(rondo_tensor_map_reserve(&conn->locates));
+    RONDO_TRY(RONDO_NEW(locate, "a question for the rank of a key"));
+    locate->home = home;
+    locate->conn = conn;
+    locate->next = home->asking;
+    locate->link = &home->asking;
+    if (locate->next != NULL) {
+        locate->next->link = &locate->next;
+    }
+    home->asking = locate;
+    rondo_tensor_map_add(&conn->locates, &locate->node, index);
+    return RONDO_SUCCESS;
+}
+
+static void locate_end(struct rondo_tensor_locate *locate)
+{
+    *locate->link = locate->next;
+    if (locate->next != NULL) {
+        locate->next->link = locate->link;
+    }
+    rondo_tensor_map_remove(&locate->conn->locates, &locate->node);
+    rondo_free(locate);
+}
+
+void rondo_tensor_locate_forget(struct rondo_tensor_conn *conn, uint32_t index)
+{
+    struct rondo_tensor_locate *locate = (struct rondo_tensor_locate *)(void *)rondo_tensor_map_first(
+        &conn->locates, index);
+    if (locate != NULL) {
+        struct rondo_tensor_home *home = locate->home;
+        locate_end(locate);
+        home_settle(conn->core, home);
+    }
+}
+
+void rondo_tensor_locates_drop(struct rondo_tensor_conn *conn)
+{
+    struct rondo_tensor_node *node;
+    size_t from = 0;
+    while ((node = rondo_tensor_map_any(&conn->locates, &from)) != NULL) {
+        rondo_tensor_locate_forget(conn, (uint32_t)node->hash);
     }
 }
 
@@ -57,15 +94,13 @@ static rondo_status say_location(struct rondo_tensor_conn *conn, uint32_t index,
 rondo_status rondo_tensor_on_locate(struct rondo_tensor_conn *conn, const struct rondo_tensor_message *m)
 {
     struct rondo_tensor_home *home;
-    struct rondo_tensor_locate *locate;
     RONDO_TRY(home_get(conn->core, m->name, m->name_bytes, &home));
     if (home->rank >= 0) {
         return say_location(conn, m->index, home->rank);
     }
-    RONDO_TRY(RONDO_NEW(locate, "a question for the rank of a key"));
-    *locate = (struct rondo_tensor_locate){ home->asking, conn, m->index };
-    home->asking = locate;
-    return RONDO_SUCCESS;
+    rondo_status status = locate_new(conn, home, m->index);
+    home_settle(conn->core, home);
+    return status;
 }
 
 rondo_status rondo_tensor_on_announce(struct rondo_tensor_conn *conn, const struct rondo_tensor_message *m)
@@ -75,14 +110,13 @@ rondo_status rondo_tensor_on_announce(struct rondo_tensor_conn *conn, const stru
     RONDO_TRY(home_get(conn->core, m->name, m->name_bytes, &home));
     home->rank = conn->peer;
     while (home->asking != NULL) {
-        struct rondo_tensor_locate *locate = home->asking;
-        home->asking = locate->next;
-        rondo_status said = say_location(locate->conn, locate->index, home->rank);
+        struct rondo_tensor_conn *to = home->asking->conn;
+        rondo_status said = say_location(to, (uint32_t)home->asking->node.hash, home->rank);
         status = said != RONDO_SUCCESS ? said : status;
-        if (locate->conn != conn) {
-            rondo_tensor_conn_flush(locate->conn);
+        locate_end(home->asking);
+        if (to != conn) {
+            rondo_tensor_conn_flush(to);
         }
-        rondo_free(locate);
     }
     return status;
 }

@@ -317,5 +317,4 @@ void rondo_tensor_pubs_release(struct rondo_tensor_core *core)
         core->spare = response->next;
         rondo_free(response);
     }
-    rondo_free(core->later);
 }

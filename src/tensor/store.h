@@ -190,10 +190,22 @@ struct rondo_tensor_home {
     size_t key_bytes;
     char key[];
 };
+/* A question for the rank of a key that is not announced. A peer says how many there are, and takes them back
+ * one by one. */
 struct rondo_tensor_locate {
-    struct rondo_tensor_locate *next;
+    struct rondo_tensor_node node;            /* in conn->locates, by index */
+    struct rondo_tensor_locate *next, **link; /* those for the same key */
+    struct rondo_tensor_home *home;
     struct rondo_tensor_conn *conn;
-    uint32_t index;
+};
+
+/* A request of an epoch that has not begun here. */
+struct rondo_tensor_later {
+    struct rondo_tensor_node node;            /* in conn->later, by index */
+    struct rondo_tensor_later *next, *before; /* all of the store, in the order in which they came */
+    struct rondo_tensor_conn *conn;
+    size_t bytes;
+    uint8_t message[];
 };
 
 /* ---- connections ---- */
@@ -242,7 +254,7 @@ struct rondo_tensor_conn {
     int ncancels;     /* pulls that wait for CANCELLED, and since when one of them has not ended */
     int64_t cancel_ns;
     struct rondo_tensor_queue sends;
-    struct rondo_tensor_map responses;
+    struct rondo_tensor_map responses, locates, later;
     struct rondo_tensor_numbers numbers; /* that the other end has given */
     uint32_t next_number;                /* that this end gives */
     rondo_status failure;                /* the connection is broken, or will be at its next progress */
@@ -267,10 +279,9 @@ struct rondo_tensor_core {
     int has_retired;
     uint64_t retired; /* the highest step that was retired */
     uint32_t epoch;
-    int unflushed;  /* a message went to another connection than the one that is read */
-    int unserved;   /* a pull was given back to a publication */
-    uint8_t *later; /* requests of an epoch that has not begun here: rank, message */
-    size_t later_bytes, later_size;
+    int unflushed; /* a message went to another connection than the one that is read */
+    int unserved;  /* a pull was given back to a publication */
+    struct rondo_tensor_later *later, *later_last;
 
     struct rondo_tensor_response *spare; /* that have ended */
     size_t nspare;
