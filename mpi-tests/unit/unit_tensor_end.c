@@ -363,6 +363,33 @@ static void a_question_is_taken_back_without_walking_along_others(void **state)
     fake_ranks(1, questions, NULL);
 }
 
+static struct rondo_tensor_core *waits; /* of rank 0 */
+
+/* The longest deadline is none: rank 1 publishes when it sees that rank 0 waits. */
+static void the_longest_deadline(struct fake_rank *r)
+{
+    rondo_tensor_config config = RONDO_TENSOR_CONFIG_INIT;
+    rondo_tensor_store *store;
+    int value = r->rank;
+    rondo_tensor t = tensor_of(&value, sizeof(value));
+    config.timeout_ms = INT64_MAX;
+    FAKE_OK(r, rondo_tensor_store_create(r->comm, &config, &store));
+    if (r->rank == 0) {
+        waits = store->core;
+    }
+    FAKE_OK(r, rondo_barrier(r->comm, NULL));
+    if (r->rank == 0) {
+        FAKE_OK(r, rondo_tensor_recv(store, "w", 1, 0, &t, NULL));
+        FAKE_CHECK(r, value == 1);
+    } else {
+        UNTIL(r, store, __atomic_load_n(&waits->drivers, __ATOMIC_SEQ_CST) > 0);
+        FAKE_OK(r, rondo_tensor_publish(store, "w", 0, &t, RONDO_TENSOR_UNTIL_RETIRED, NULL));
+    }
+    FAKE_OK(r, rondo_tensor_store_destroy(store));
+}
+
+ALL_WIRES(the_longest_deadline_is_not_the_shortest, 2, the_longest_deadline)
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -373,6 +400,7 @@ int main(void)
         cmocka_unit_test(a_content_that_was_given_back_is_no_success),
         cmocka_unit_test(the_end_of_a_connection_is_said_until_it_is_heard),
         cmocka_unit_test(a_question_is_taken_back_without_walking_along_others),
+        cmocka_unit_test(the_longest_deadline_is_not_the_shortest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

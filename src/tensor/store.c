@@ -300,7 +300,8 @@ rondo_status rondo_tensor_wait_until(struct rondo_tensor_core *core, int (*done)
 {
     struct rondo_oversubscription seen = core->oversubscription; /* a copy: other threads wait as well */
     struct rondo_wait_policy policy = { .sleep_after_ns = DRIVER_SLEEP_NS };
-    int64_t end = timeout_ns > 0 ? rondo_now_ns() + timeout_ns : INT64_MAX;
+    int64_t now = rondo_now_ns();
+    int64_t end = timeout_ns > 0 && timeout_ns < INT64_MAX - now ? now + timeout_ns : INT64_MAX;
     rondo_status status = RONDO_SUCCESS;
     struct rondo_wait wait;
     int restarts = 0;
