@@ -1,4 +1,5 @@
 /* The end of stores and connections, while threads are at work. */
+#include <errno.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -390,6 +391,50 @@ static void the_longest_deadline(struct fake_rank *r)
 
 ALL_WIRES(the_longest_deadline_is_not_the_shortest, 2, the_longest_deadline)
 
+#if RONDO_HAVE_VERBS
+/* The NIC refuses the memory of one content, once. */
+static void no_registration(struct fake_rank *r)
+{
+    enum { LARGE = 100000 };
+    static uint8_t data[LARGE];
+    uint8_t *got;
+    rondo_tensor_store *store;
+    rondo_tensor_request *request;
+    FAKE_OK(r, rondo_tensor_store_create(r->comm, NULL, &store));
+    FAKE_OK(r, rondo_tensor_alloc(store, LARGE, (void **)&got));
+    rondo_tensor t = tensor_of(r->rank == 0 ? data : got, LARGE);
+    if (r->rank == 0) {
+        pattern(data, LARGE, 3);
+        FAKE_OK(r, rondo_tensor_publish(store, "w", 0, &t, RONDO_TENSOR_UNTIL_RETIRED, NULL));
+        FAKE_OK(r, rondo_barrier(r->comm, NULL)); /* rank 1's place is registered */
+        fake.fail_errno = ENOMEM;
+        fake.fail_in[FAKE_MR] = 1;
+        FAKE_OK(r, rondo_tensor_publish(store, "w", 1, &t, 1, &request));
+        FAKE_OK(r, rondo_tensor_wait(request, PATIENCE_MS)); /* by the second pull */
+        FAKE_CHECK(r, stats_of(store).contents == 2 && stats_of(store).content_bytes == 2 * LARGE);
+    } else {
+        FAKE_OK(r, rondo_tensor_recv(store, "w", 0, 0, &t, NULL));
+        memset(got, 0, LARGE);
+        FAKE_OK(r, rondo_barrier(r->comm, NULL));
+        FAKE_ERROR(r, rondo_tensor_recv(store, "w", 0, 1, &t, NULL), RONDO_SYSTEM_ERROR, "rank 0 on");
+        FAKE_OK(r, rondo_tensor_recv(store, "w", 0, 1, &t, NULL));
+        FAKE_CHECK(r, has_pattern(got, LARGE, 0, 3));
+    }
+    FAKE_OK(r, rondo_barrier(r->comm, NULL));
+    FAKE_OK(r, rondo_tensor_free(store, got));
+    FAKE_OK(r, rondo_tensor_store_destroy(store));
+}
+
+static void a_content_that_cannot_be_registered_is_an_error_of_its_pull(void **state)
+{
+    (void)state;
+    use_wire(VERBS);
+    fake_ranks(2, no_registration, NULL);
+    end_wire(VERBS);
+}
+
+#endif
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -401,6 +446,9 @@ int main(void)
         cmocka_unit_test(the_end_of_a_connection_is_said_until_it_is_heard),
         cmocka_unit_test(a_question_is_taken_back_without_walking_along_others),
         cmocka_unit_test(the_longest_deadline_is_not_the_shortest),
+#if RONDO_HAVE_VERBS
+        cmocka_unit_test(a_content_that_cannot_be_registered_is_an_error_of_its_pull),
+#endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

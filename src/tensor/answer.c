@@ -469,6 +469,14 @@ void rondo_tensor_content_of(const struct rondo_tensor_response *response,
     }
 }
 
+void rondo_tensor_unable(struct rondo_tensor_response *response, rondo_status status)
+{
+    struct rondo_tensor_core *core = response->conn->core;
+    core->stats.contents--; /* as success, it is counted */
+    core->stats.content_bytes -= response->meta.bytes;
+    refuse_with_error(response, status);
+}
+
 void rondo_tensor_sent(struct rondo_tensor_response *response, int dropped)
 {
     struct rondo_tensor_pub *pub = response->pub;

@@ -101,6 +101,9 @@ int rondo_tensor_ack_rides(struct rondo_tensor_conn *conn);
 void rondo_tensor_ack_rode(struct rondo_tensor_conn *conn);
 /** The wire is done with a response's data. May free it. dropped: it is known that no pull has got it. */
 void rondo_tensor_sent(struct rondo_tensor_response *response, int dropped);
+/** From `content`, which then returns RONDO_SUCCESS: something that this content needs cannot be had. Its pull
+ * ends with this thread's sentence, the response now, and the connection goes on. */
+void rondo_tensor_unable(struct rondo_tensor_response *response, rondo_status status);
 /**
  * A content comes, or with `offer` has come: where does it go?
  * @param place  out: bytes of room until rondo_tensor_landed; NULL: nobody wants it, drop it. The lock may be

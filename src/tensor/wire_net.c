@@ -258,6 +258,7 @@ static rondo_status net_content(struct rondo_tensor_conn *conn, struct rondo_ten
     struct rondo_tensor_net *net = conn->link;
     struct rondo_tensor_frame_out *frame;
     struct rondo_tensor_content content;
+    struct rondo_tensor_move *move;
     rondo_tensor_content_of(response, &content);
     if (content.bytes <= net->eager) {
         return gather(conn, response, &content);
@@ -266,14 +267,23 @@ static rondo_status net_content(struct rondo_tensor_conn *conn, struct rondo_ten
     if ((frame = frame_free(net)) == NULL) {
         return RONDO_IN_PROGRESS;
     }
+    rondo_status status = rondo_tensor_move_new(conn, &net->sends, response, &content, NULL, &move);
+    if (status != RONDO_SUCCESS) {
+        rondo_tensor_unable(response, status);
+        return RONDO_SUCCESS;
+    }
     int acks = rondo_tensor_ack_rides(conn);
     content.flags |= acks ? RONDO_TENSOR_CONTENT_ACK : 0;
     frame_fill(frame->data, content.index, &content);
-    RONDO_TRY(frame_send(net, frame->data, RONDO_TENSOR_FRAME_HEAD, &frame->request));
+    status = frame_send(net, frame->data, RONDO_TENSOR_FRAME_HEAD, &frame->request);
+    if (status != RONDO_SUCCESS) {
+        rondo_tensor_move_free(&net->sends, move);
+        return status;
+    }
     if (acks) {
         rondo_tensor_ack_rode(conn);
     }
-    return rondo_tensor_move_add(conn, &net->sends, response, &content, NULL);
+    return rondo_tensor_move_add(conn, &net->sends, move);
 }
 
 static rondo_status frames_out_progress(struct rondo_tensor_conn *conn, int *moved)
@@ -323,7 +333,13 @@ static rondo_status content_came(struct rondo_tensor_conn *conn, const struct ro
     void *place;
     RONDO_TRY(rondo_tensor_place(conn, content, &place));
     if (bytes == 0 && content->bytes > 0) {
-        return rondo_tensor_move_add(conn, &net->receives, NULL, content, place);
+        struct rondo_tensor_move *move;
+        rondo_status status = rondo_tensor_move_new(conn, &net->receives, NULL, content, place, &move);
+        if (status != RONDO_SUCCESS && place != NULL) { /* the pull fails, and its content is dropped */
+            (void)rondo_tensor_landed(conn, content, status);
+            status = rondo_tensor_move_new(conn, &net->receives, NULL, content, NULL, &move);
+        }
+        return status == RONDO_SUCCESS ? rondo_tensor_move_add(conn, &net->receives, move) : status;
     }
     if (place != NULL) {
         if (bytes > 0) {

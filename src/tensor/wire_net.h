@@ -74,10 +74,15 @@ struct rondo_tensor_net {
     struct rondo_tensor_moves sends, receives;
 };
 
-/** Queue the data of a content. place NULL: it is dropped. */
-rondo_status rondo_tensor_move_add(struct rondo_tensor_conn *conn, struct rondo_tensor_moves *moves,
+/** Get what the data of a content needs. response: of a publisher; else place, or NULL: it is dropped. */
+rondo_status rondo_tensor_move_new(struct rondo_tensor_conn *conn, struct rondo_tensor_moves *moves,
                                    struct rondo_tensor_response *response,
-                                   const struct rondo_tensor_content *content, void *place);
+                                   const struct rondo_tensor_content *content, void *place,
+                                   struct rondo_tensor_move **move);
+void rondo_tensor_move_free(struct rondo_tensor_moves *moves, struct rondo_tensor_move *move);
+/** Queue it. */
+rondo_status rondo_tensor_move_add(struct rondo_tensor_conn *conn, struct rondo_tensor_moves *moves,
+                                   struct rondo_tensor_move *move);
 rondo_status rondo_tensor_moves_progress(struct rondo_tensor_conn *conn, struct rondo_tensor_moves *moves,
                                          int *moved);
 void rondo_tensor_moves_close(struct rondo_tensor_conn *conn, struct rondo_tensor_moves *moves);

@@ -52,13 +52,13 @@ static rondo_status post(struct rondo_tensor_conn *conn, struct rondo_tensor_mov
     return RONDO_SUCCESS;
 }
 
-rondo_status rondo_tensor_move_add(struct rondo_tensor_conn *conn, struct rondo_tensor_moves *moves,
+rondo_status rondo_tensor_move_new(struct rondo_tensor_conn *conn, struct rondo_tensor_moves *moves,
                                    struct rondo_tensor_response *response,
-                                   const struct rondo_tensor_content *content, void *place)
+                                   const struct rondo_tensor_content *content, void *place,
+                                   struct rondo_tensor_move **move_out)
 {
     struct rondo_tensor_move *move;
     rondo_status status;
-    int posted;
     RONDO_TRY(RONDO_NEW(move, "a content under way"));
     move->response = response;
     move->content = *content;
@@ -70,6 +70,20 @@ rondo_status rondo_tensor_move_add(struct rondo_tensor_conn *conn, struct rondo_
         rondo_free(move);
         return status;
     }
+    *move_out = move;
+    return RONDO_SUCCESS;
+}
+
+void rondo_tensor_move_free(struct rondo_tensor_moves *moves, struct rondo_tensor_move *move)
+{
+    rondo_tensor_unhold(&moves->regions, &move->hold);
+    rondo_free(move);
+}
+
+rondo_status rondo_tensor_move_add(struct rondo_tensor_conn *conn, struct rondo_tensor_moves *moves,
+                                   struct rondo_tensor_move *move)
+{
+    int posted;
     if (moves->first == NULL) {
         moves->last = &moves->first;
     }
@@ -130,8 +144,7 @@ void rondo_tensor_moves_close(struct rondo_tensor_conn *conn, struct rondo_tenso
     while (moves->first != NULL) {
         struct rondo_tensor_move *move = moves->first;
         moves->first = move->next;
-        rondo_tensor_unhold(&moves->regions, &move->hold);
-        rondo_free(move);
+        rondo_tensor_move_free(moves, move);
     }
     rondo_tensor_regions_close(&moves->regions);
     if (moves->drop_region != NULL) {

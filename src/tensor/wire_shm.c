@@ -311,7 +311,11 @@ static rondo_status shm_content(struct rondo_tensor_conn *conn, struct rondo_ten
     if (reads != READS_PROCESS && content.bytes > 0) {
         RONDO_TRY(segment_under(conn, response, &segment));
         if (segment == 0 && reads == READS_HEAP && response->staged == NULL) {
-            RONDO_TRY(rondo_tensor_stage(response));
+            rondo_status status = rondo_tensor_stage(response);
+            if (status != RONDO_SUCCESS) {
+                rondo_tensor_unable(response, status);
+                return RONDO_SUCCESS;
+            }
             RONDO_TRY(segment_under(conn, response, &segment));
         }
     }

@@ -381,10 +381,6 @@ static rondo_status post_piece(struct rondo_tensor_conn *conn, struct rondo_tens
     if (sending->slot >= 0) {
         data.region = port->out_region;
     } else if (data.bytes > 0) {
-        if (sending->hold[p].region == NULL) {
-            RONDO_TRY(rondo_tensor_hold(conn, &port->sends, (uint8_t *)(uintptr_t)sending->data,
-                                        content->bytes, response->gpu, &sending->hold[p]));
-        }
         data.region = sending->hold[p].region;
     }
     RONDO_TRY(begin(link, port, &kind, &data, &target, content->index, &note));
@@ -492,6 +488,19 @@ static rondo_status gather(struct rondo_tensor_conn *conn, struct rondo_tensor_r
     return RONDO_SUCCESS;
 }
 
+/* Register the data with every port that a piece of it goes over. */
+static rondo_status hold_data(struct rondo_tensor_conn *conn, struct rondo_tensor_sending *sending)
+{
+    struct rondo_tensor_write_link *link = conn->link;
+    size_t bytes = sending->slot < 0 ? sending->content.bytes : 0;
+    for (size_t at = 0; at < bytes && at / PIECE < (size_t)link->nports; at += PIECE) {
+        int p = (int)((sending->content.index + at / PIECE) % (uint32_t)link->nports);
+        RONDO_TRY(rondo_tensor_hold(conn, &link->port[p].sends, (uint8_t *)(uintptr_t)sending->data, bytes,
+                                    sending->response->gpu, &sending->hold[p]));
+    }
+    return RONDO_SUCCESS;
+}
+
 static rondo_status write_content(struct rondo_tensor_conn *conn, struct rondo_tensor_response *response)
 {
     struct rondo_tensor_write_link *link = conn->link;
@@ -512,6 +521,12 @@ static rondo_status write_content(struct rondo_tensor_conn *conn, struct rondo_t
     if (!copy_small(conn, sending)) {
         rondo_free(sending);
         return RONDO_IN_PROGRESS;
+    }
+    rondo_status status = hold_data(conn, sending);
+    if (status != RONDO_SUCCESS) {
+        sendings_free(link, sending);
+        rondo_tensor_unable(response, status);
+        return RONDO_SUCCESS;
     }
     conn->core->stats.direct += sending->slot < 0;
     *link->last = sending;
