@@ -1,4 +1,5 @@
 /* The end of stores and connections, while threads are at work. */
+#include <endian.h>
 #include <errno.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -8,6 +9,7 @@
 #include <cmocka.h>
 
 #include "tensor/answer.h"
+#include "tensor/wire_write.h"
 #include "tensor_world.h"
 
 /* ---- a gate: memory that holds up whoever writes to it, for as long as the test wants ---- */
@@ -433,6 +435,96 @@ static void a_content_that_cannot_be_registered_is_an_error_of_its_pull(void **s
     end_wire(VERBS);
 }
 
+static struct {
+    uint32_t index;
+    uint64_t address;
+    uint32_t key;
+} offered;
+
+/* Half of the content that rank 1 has asked for, to where it wants it. */
+static void write_half(struct fake_rank *r, rondo_tensor_store *store, size_t from, size_t bytes)
+{
+    struct rondo_tensor_write_link *link = conn_to(store, 1)->link;
+    struct rondo_tensor_write_port *port = &link->port[0];
+    struct rondo_net_span data = { link->out + store->core->message_bytes, port->out_region, bytes };
+    struct rondo_net_target target = { offered.address + from, offered.key };
+    const struct rondo_tensor_note note = { .bytes = htobe64(2 * bytes), .step = htobe64(1) };
+    void *request = NULL;
+    pthread_mutex_lock(&store->core->lock);
+    rondo_status status = link->device->iwrite(port->out, &data, &target, offered.index, &note, &request);
+    port->written++;
+    for (int done = 0; status == RONDO_SUCCESS && request != NULL && !done;) {
+        status = link->device->test(request, &done, NULL);
+    }
+    pthread_mutex_unlock(&store->core->lock);
+    FAKE_CHECK(r, status == RONDO_SUCCESS && request != NULL);
+}
+
+static int placing(const rondo_tensor_request *request)
+{
+    pthread_mutex_lock(&request->core->lock);
+    int is = request->pull[0].state == RONDO_TENSOR_PULL_PLACING;
+    pthread_mutex_unlock(&request->core->lock);
+    return is;
+}
+
+static uint32_t messages_from(rondo_tensor_store *store, int peer)
+{
+    pthread_mutex_lock(&store->core->lock);
+    uint32_t came = conn_to(store, peer)->came;
+    pthread_mutex_unlock(&store->core->lock);
+    return came;
+}
+
+/* Rank 1 gives a pull up when half of its content has come. CANCELLED overtakes the other half: the place is
+ * in use until that has come, too. */
+static void cancelled_in_the_middle(struct fake_rank *r)
+{
+    enum { LARGE = 40000 };
+    static uint8_t data[LARGE];
+    uint8_t *got;
+    rondo_tensor_store *store;
+    rondo_tensor_request *request;
+    FAKE_OK(r, rondo_tensor_store_create(r->comm, NULL, &store));
+    FAKE_OK(r, rondo_tensor_alloc(store, LARGE, (void **)&got));
+    rondo_tensor t = tensor_of(r->rank == 0 ? data : got, LARGE);
+    if (r->rank == 0) {
+        FAKE_OK(r, rondo_tensor_publish(store, "w", 0, &t, RONDO_TENSOR_UNTIL_RETIRED, NULL));
+    } else {
+        FAKE_OK(r, rondo_tensor_recv(store, "w", 0, 0, &t, NULL));
+        FAKE_OK(r, rondo_tensor_pull(store, "w", 0, 1, NULL, &t, &request));
+        UNTIL(r, store, has_been_read(store));
+        offered.index = request->pull[0].index;
+        offered.address = request->pull[0].offer.address;
+        offered.key = request->pull[0].offer.key[0];
+    }
+    FAKE_OK(r, rondo_barrier(r->comm, NULL));
+    if (r->rank == 0) {
+        write_half(r, store, 0, LARGE / 2);
+        FAKE_OK(r, rondo_barrier(r->comm, NULL)); /* it was cancelled, and that was answered */
+        write_half(r, store, LARGE / 2, LARGE / 2);
+    } else {
+        UNTIL(r, store, placing(request));
+        uint32_t came = messages_from(store, 0);
+        FAKE_OK(r, rondo_tensor_cancel(request));
+        UNTIL(r, store, messages_from(store, 0) > came);
+        int still = placing(request);
+        FAKE_OK(r, rondo_barrier(r->comm, NULL));
+        FAKE_CHECK(r, still);
+        FAKE_ERROR(r, rondo_tensor_wait(request, PATIENCE_MS), RONDO_INVALID_USAGE, "was cancelled");
+    }
+    FAKE_OK(r, rondo_barrier(r->comm, NULL));
+    FAKE_OK(r, rondo_tensor_free(store, got));
+    FAKE_OK(r, rondo_tensor_store_destroy(store));
+}
+
+static void a_cancelled_pull_ends_when_all_of_its_content_has_come(void **state)
+{
+    (void)state;
+    use_wire(VERBS);
+    fake_ranks(2, cancelled_in_the_middle, NULL);
+    end_wire(VERBS);
+}
 #endif
 
 int main(void)
@@ -448,6 +540,7 @@ int main(void)
         cmocka_unit_test(the_longest_deadline_is_not_the_shortest),
 #if RONDO_HAVE_VERBS
         cmocka_unit_test(a_content_that_cannot_be_registered_is_an_error_of_its_pull),
+        cmocka_unit_test(a_cancelled_pull_ends_when_all_of_its_content_has_come),
 #endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -547,7 +547,11 @@ rondo_status rondo_tensor_on_cancelled(struct rondo_tensor_conn *conn, const str
         return rondo_fail_quiet(RONDO_REMOTE_ERROR, "the end of request %u, which was not cancelled",
                                 m->index);
     }
-    pull_end(pull, pull->request->status, pull->request->text);
+    /* Once a part of the content has come, all of it does, and the pull ends then: a GPU's memory may be read
+     * until it has been flushed. */
+    if (pull->state != RONDO_TENSOR_PULL_PLACING) {
+        pull_end(pull, pull->request->status, pull->request->text);
+    }
     return RONDO_SUCCESS;
 }
 
