@@ -320,7 +320,11 @@ rondo_status rondo_tensor_on_request(struct rondo_tensor_conn *conn, const struc
         refuse_retired(response);
         return RONDO_SUCCESS;
     }
-    RONDO_TRY(rondo_tensor_key_get(core, m->name, m->name_bytes, &key));
+    rondo_status status = rondo_tensor_key_get(core, m->name, m->name_bytes, &key);
+    if (status != RONDO_SUCCESS) {
+        response_end(response, 0); /* it has no key to wait for */
+        return status;
+    }
     rondo_tensor_queue_insert(&key->waiting, response, key->waiting.last);
     response->key = key;
     response->state = RONDO_TENSOR_WAITING;
