@@ -74,7 +74,9 @@ static void offer_buffer(const struct rondo_work *w, struct message *m, int buff
     struct rondo_direct *d = w->direct;
     struct rondo_place *place = &m->offer.buffer[buffer];
     size_t bytes = extent(w, d->index);
-    place->at = (uint64_t)(uintptr_t)ptr;
+    /* Of an empty input it may be no address, and the kernel would be asked to read there. */
+    int is_memory = bytes > 0 || d->one_process || buffer != RONDO_BUFFER_IN;
+    place->at = is_memory ? (uint64_t)(uintptr_t)ptr : 0;
     place->segment = d->one_process || bytes == 0 ? 0 : rondo_direct_segment(d, buffer, ptr, bytes);
     if (d->one_process ||
         bytes == 0) { /* an empty block needs no memory: it must not send the others to the fallback */
