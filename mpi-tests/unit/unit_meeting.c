@@ -22,6 +22,8 @@
 #include "base/mem.h"
 #include "base/wait.h"
 #include "net/bootstrap/meeting.h"
+#include "net/bootstrap/siblings.h"
+#include "in_child.h"
 #include "meeting_world.h"
 
 enum { MOST = 24 };
@@ -558,6 +560,54 @@ static void test_sibling_dies(void **state)
     }
 }
 
+/* A rank that has written over its environment has started another program, which has the rank's number, and
+ * ends. */
+static int look_at_helper(void *arg)
+{
+    static char *const nothing[] = { NULL };
+    static char *const rank[] = { "sh", "-c",
+                                  "RANK=1 WORLD_SIZE=2 MASTER_ADDR=unit MASTER_PORT=1 /bin/sh -c "
+                                  "'echo; exec /bin/cat' <&3 & wait; echo; read line",
+                                  NULL };
+    struct rondo_siblings siblings;
+    int from[2], end[2], main_end[2];
+    char byte;
+    (void)arg;
+    if (pipe(from) != 0 || pipe2(end, O_CLOEXEC) != 0 || pipe2(main_end, O_CLOEXEC) != 0) {
+        return 1;
+    }
+    pid_t pid = fork();
+    if (pid == 0) {
+        dup2(main_end[0], 0);
+        dup2(from[1], 1);
+        dup2(end[0], 3);
+        execve("/bin/sh", rank, nothing);
+        _exit(1);
+    }
+    close(from[1]);
+    if (read(from[0], &byte, 1) != 1) { /* the program runs */
+        return 2;
+    }
+    rondo_siblings_open(&siblings);
+    close(end[1]);
+    if (read(from[0], &byte, 1) != 1 || rondo_siblings_ended(&siblings) != NULL) {
+        return 3;
+    }
+    close(main_end[1]);
+    return waitpid(pid, NULL, 0) == pid ? 0 : 4;
+}
+
+static void test_helper_ends(void **state)
+{
+    (void)state;
+    setenv("RANK", "0", 1);
+    setenv("WORLD_SIZE", "2", 1);
+    setenv("MASTER_ADDR", "unit", 1);
+    setenv("MASTER_PORT", "1", 1);
+    assert_int_equal(in_child(look_at_helper, NULL), 0);
+    unsetenv("RANK");
+}
+
 /* The creator dies when some have registered. */
 static void test_creator_dies(void **state)
 {
@@ -662,6 +712,7 @@ int main(void)
         cmocka_unit_test(test_death_before),
         cmocka_unit_test_setup_teardown(test_death_before, remote, creator_stop),
         cmocka_unit_test_teardown(test_sibling_dies, creator_stop),
+        cmocka_unit_test(test_helper_ends),
         cmocka_unit_test_setup_teardown(test_creator_dies, remote, creator_stop),
         cmocka_unit_test_setup_teardown(test_creator_gone, remote, creator_stop),
         cmocka_unit_test_setup_teardown(test_strangers, remote, creator_stop),

@@ -11,7 +11,7 @@
 
 struct process_stat {
     char state;
-    int threads;
+    int parent, threads;
     uint64_t start;
 };
 
@@ -31,11 +31,17 @@ static int process_stat(int pid, struct process_stat *stat)
     text[n > 0 ? n : 0] = '\0';
     at = strrchr(text, ')'); /* the name before it may contain anything */
     if (at == NULL ||
-        sscanf(at + 1, " %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %d %*s %" SCNu64,
-               &stat->state, &stat->threads, &stat->start) != 3) {
+        sscanf(at + 1, " %c %d %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %d %*s %" SCNu64,
+               &stat->state, &stat->parent, &stat->threads, &stat->start) != 4) {
         return 0;
     }
     return 1;
+}
+
+int rondo_process_parent(int pid)
+{
+    struct process_stat stat;
+    return process_stat(pid, &stat) ? stat.parent : 0;
 }
 
 /* This process's own is read once, and again in a forked child. */

@@ -13,6 +13,8 @@ enum rondo_process_state {
 /** @return when a process started, in clock ticks since boot: it differs from that of a later process with
  * the same pid; 0: unknown. Allocates nothing. */
 uint64_t rondo_process_start(int pid);
+/** @return a process's parent; 0: unknown. Allocates nothing. */
+int rondo_process_parent(int pid);
 /** @param start  as rondo_process_start gave it; 0: unknown. Allocates nothing. */
 enum rondo_process_state rondo_process_look(int pid, uint64_t start);
 

@@ -78,21 +78,38 @@ static size_t read_environment(int pid, char *place, size_t room)
     return bytes;
 }
 
+/* The launcher is the first process above this one that does not have its number. */
+static int find_launcher(const struct rondo_siblings *siblings)
+{
+    char *environment = malloc(MOST_ENVIRONMENT);
+    int pid = getppid();
+    while (environment != NULL && pid > 1 &&
+           task_of(siblings, environment, read_environment(pid, environment, MOST_ENVIRONMENT)) ==
+               siblings->task) {
+        pid = rondo_process_parent(pid);
+    }
+    free(environment);
+    return pid;
+}
+
+/* What a task has started has its number too, but its end is not the task's, even if the task does not show its
+ * environment, which a program may write over. */
 static void found(struct rondo_siblings *siblings, int task, int pid)
 {
     struct rondo_sibling *s = siblings->list;
+    int is_task = rondo_process_parent(pid) == siblings->launcher;
     while (s < siblings->list + siblings->n && s->task != task) {
         s++;
     }
     if (s == siblings->list + siblings->n) {
-        if (RONDO_ARRAY_GROW(siblings->list, siblings->n, siblings->capacity, "the processes of this job") !=
-            RONDO_SUCCESS) {
-            return; /* it is not watched */
+        if (!is_task || RONDO_ARRAY_GROW(siblings->list, siblings->n, siblings->capacity,
+                                         "the processes of this job") != RONDO_SUCCESS) {
+            return; /* not watched */
         }
         s = &siblings->list[siblings->n++];
         *s = (struct rondo_sibling){ .task = task };
     }
-    if (s->pid == 0 || rondo_process_look(s->pid, s->start) == RONDO_PROCESS_GONE) {
+    if (s->pid == 0 || (is_task && rondo_process_look(s->pid, s->start) == RONDO_PROCESS_GONE)) {
         s->pid = pid;
         s->start = rondo_process_start(pid);
     }
@@ -133,6 +150,7 @@ void rondo_siblings_open(struct rondo_siblings *siblings)
         }
     }
     if (siblings->names != NULL) {
+        siblings->launcher = find_launcher(siblings);
         look(siblings);
     } else {
         siblings->ntasks = 0;

@@ -9,13 +9,14 @@
 #include "base/status.h"
 
 struct rondo_sibling {
-    int task, pid; /* task: its number in the job; pid: one of its processes */
+    int task, pid; /* task: its number in the job; pid: the launcher's child */
     uint64_t start;
     int here; /* found in the last look */
 };
 struct rondo_siblings {
     const struct rondo_launcher_names *names; /* NULL: no launcher is known */
     int ntasks, task;                         /* of the job; this process's number */
+    int launcher;                             /* whose children the tasks are, on this host */
     struct rondo_sibling *list;
     int n, capacity;
 };
