@@ -16,10 +16,15 @@ int64_t rondo_meet_silent_ns = 10 * INT64_C(1000000000);
 
 /* ---- addresses ---- */
 
+static _Atomic uint32_t own_scope; /* the number of this host's interface, for link-local addresses */
+
 static void read_addr(union rondo_socket_addr *to, const uint8_t addr[RONDO_ADDR_BYTES])
 {
     memset(to, 0, sizeof(*to));
     memcpy(to, addr, RONDO_ADDR_BYTES);
+    if (to->any.sa_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&to->in6.sin6_addr)) {
+        to->in6.sin6_scope_id = own_scope; /* the other host has other numbers */
+    }
 }
 
 void rondo_meet_text(char text[RONDO_SOCKET_ADDR_TEXT], const uint8_t addr[RONDO_ADDR_BYTES])
@@ -53,6 +58,7 @@ rondo_status rondo_meet_listen(int *fd, uint8_t to[RONDO_ADDR_BYTES])
     socklen_t bytes;
     char text[RONDO_SOCKET_ADDR_TEXT];
     RONDO_TRY(choose_addr(&addr));
+    own_scope = addr.any.sa_family == AF_INET6 ? addr.in6.sin6_scope_id : 0;
     bytes = rondo_socket_addr_bytes(&addr);
     *fd = socket(addr.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (*fd < 0 || bind(*fd, &addr.any, bytes) != 0 || listen(*fd, SOMAXCONN) != 0 ||
