@@ -37,6 +37,7 @@ export BUILD_DIR=$build RONDO_MPI_TUNE=${RONDO_MPI_TUNE-always} RONDO_MPI_AFTER=
 [ -x "$build/mpi_random" ] || { echo "random_compare: $build has no mpi_random (make check-programs)" >&2; exit 2; }
 # shellcheck source=/dev/null
 . "$build/scripts/mpi.env"
+sanitizer_options
 # MPICH 4.0's own persistent collectives give wrong results. If another thread has completed one, only MPI
 # knows of it, where ThreadSanitizer does not look.
 persistent=(--persistent)
