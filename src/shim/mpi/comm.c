@@ -426,7 +426,7 @@ static void vote_fill(const struct shim_cells *cells, const struct shim_gpu *gpu
     mine->minus_host = -mine->host;
     mine->no_requests = !shim_progress_works();
     mine->uses_gpu = shim_gpu_is_used();
-    mine->no_gpu = gpu == NULL;
+    mine->no_gpu = gpu == NULL || !shim_gpu_works();
     mine->against = cells == NULL                           ? SHIM_BY_FAILED
                     : dl_iterate_phdr(is_gpu_library, NULL) ? SHIM_BY_GPU
                     : shim_comm_is_full()                   ? SHIM_BY_MANY

@@ -14,7 +14,7 @@
 #include "init/engine.h"
 
 /* Where the buffers of a call are, of one rank or of all. Pinned host memory fits everywhere: it is no bit. */
-enum { ON_HOST = 1, ON_GPU = 2, MANAGED = 4, NOT_HERE = 8, NOT_READY = 16 };
+enum { ON_HOST = 1, ON_GPU = 2, MANAGED = 4, NOT_HERE = 8, NO_DEVICE = 16, NOT_READY = 32 };
 
 struct shim_gpu {
     struct shim_comm on;     /* first; its Rondo's communicator is made by the first call that needs it */
@@ -33,7 +33,38 @@ static int is_runtime(struct dl_phdr_info *info, size_t bytes, void *arg)
 
 int shim_gpu_is_used(void) { return rondo_cuda_loaded() || dl_iterate_phdr(is_runtime, NULL); }
 
-struct shim_gpu *shim_gpu_new(const struct shim_comm *c)
+int shim_gpu_works(void) { return !rondo_cuda_loaded() || rondo_cuda(NULL) != NULL; }
+
+/* dl_iterate_phdr's first object has the number of libraries that were ever loaded. */
+static int loads_of(struct dl_phdr_info *info, size_t bytes, void *arg)
+{
+    (void)bytes;
+    *(unsigned long long *)arg = info->dlpi_adds;
+    return 1;
+}
+
+/* rondo_cuda_loaded, for every call: it goes through the libraries only if there is a new one. */
+static int is_driver_loaded(void)
+{
+    static unsigned long long without; /* so many were loaded, and no driver */
+    static int is_loaded;
+    unsigned long long loads = 0;
+    if (__atomic_load_n(&is_loaded, __ATOMIC_RELAXED)) {
+        return 1;
+    }
+    dl_iterate_phdr(loads_of, &loads);
+    if (loads == __atomic_load_n(&without, __ATOMIC_RELAXED)) {
+        return 0;
+    }
+    if (rondo_cuda_loaded()) {
+        __atomic_store_n(&is_loaded, 1, __ATOMIC_RELAXED);
+        return 1;
+    }
+    __atomic_store_n(&without, loads, __ATOMIC_RELAXED);
+    return 0;
+}
+
+struct shim_gpu *shim_gpu_new(struct shim_comm *c)
 {
     struct shim_gpu *gpu = calloc(1, sizeof *gpu);
     struct shim_cells *cells = calloc(1, sizeof *cells);
@@ -46,6 +77,7 @@ struct shim_gpu *shim_gpu_new(const struct shim_comm *c)
     gpu->on.rank = c->rank;
     gpu->on.n = c->n;
     gpu->on.is_gpu = 1;
+    gpu->on.host = c;
     gpu->on.cells = cells;
     return gpu;
 }
@@ -68,9 +100,6 @@ static void gpu_close(struct shim_gpu *gpu)
 static rondo_status gpu_open(struct shim_gpu *gpu, int ordinal)
 {
     CUresult result;
-    if (ordinal < 0) {
-        RONDO_TRY(rondo_cuda_current(&ordinal));
-    }
     RONDO_TRY(rondo_cuda_open(ordinal, &gpu->device));
     gpu->is_open = 1;
     RONDO_TRY(rondo_cuda_enter(&gpu->device));
@@ -96,6 +125,16 @@ void shim_gpu_free(struct shim_gpu *gpu)
 
 /* ---- where buffers are ---- */
 
+/* Does the memory belong to another context than the device's primary one, in which Rondo's kernels run? */
+static int is_foreign(const struct shim_gpu *gpu, const void *pointer)
+{
+    CUcontext context = NULL;
+    CUpointer_attribute which[] = { CU_POINTER_ATTRIBUTE_CONTEXT };
+    void *values[] = { &context };
+    (void)rondo_cuda(NULL)->PointerGetAttributes(1, which, values, (CUdeviceptr)(uintptr_t)pointer);
+    return context != NULL && context != gpu->device.context;
+}
+
 /* *ordinal: its GPU. */
 static unsigned place_of(const struct shim_gpu *gpu, const void *pointer, int *ordinal)
 {
@@ -104,7 +143,10 @@ static unsigned place_of(const struct shim_gpu *gpu, const void *pointer, int *o
     if (pointer == NULL) {
         return 0;
     }
-    if (rondo_cuda_pointer(pointer, &kind, &on) != RONDO_SUCCESS) {
+    if (!is_driver_loaded()) {
+        return ON_HOST;
+    }
+    if (rondo_cuda(NULL) == NULL || rondo_cuda_pointer(pointer, &kind, &on) != RONDO_SUCCESS) {
         return NOT_HERE;
     }
     switch (kind) {
@@ -116,7 +158,10 @@ static unsigned place_of(const struct shim_gpu *gpu, const void *pointer, int *o
     if (*ordinal < 0) {
         *ordinal = on;
     }
-    return on == (gpu->is_open ? gpu->device.ordinal : *ordinal) ? ON_GPU : NOT_HERE;
+    if (gpu->is_open && (on != gpu->device.ordinal || is_foreign(gpu, pointer))) {
+        return NOT_HERE;
+    }
+    return on == *ordinal ? ON_GPU : NOT_HERE;
 }
 
 /* An address with data: a block's, or the buffer's. */
@@ -143,10 +188,13 @@ static unsigned side_place(const struct shim_gpu *gpu, const struct shim_side *s
     return s->buf == NULL || (place & ~(unsigned)ON_HOST) != 0 ? NOT_HERE : ON_HOST;
 }
 
+static int scatters(const struct shim_call *call)
+{
+    return call->coll == SHIM_REDUCE_SCATTER || call->coll == SHIM_REDUCE_SCATTER_BLOCK;
+}
 static int is_reduction(const struct shim_call *call)
 {
-    return call->coll == SHIM_ALLREDUCE || call->coll == SHIM_REDUCE || call->coll == SHIM_REDUCE_SCATTER ||
-           call->coll == SHIM_REDUCE_SCATTER_BLOCK;
+    return call->coll == SHIM_ALLREDUCE || call->coll == SHIM_REDUCE || scatters(call);
 }
 
 static unsigned places(const struct shim_gpu *gpu, const struct shim_call *call, int *ordinal)
@@ -154,8 +202,10 @@ static unsigned places(const struct shim_gpu *gpu, const struct shim_call *call,
     unsigned place = 0;
     if (is_reduction(call)) {
         place = place_of(gpu, call->send, ordinal) | place_of(gpu, call->recv, ordinal);
-        /* The result of uneven blocks in place goes to memory of the call first, which is the host's. */
-        return call->moves && call->send == call->recv && (place & ON_GPU) ? place | NOT_HERE : place;
+        /* In place MPI has the result at the start. Rondo's kernels cannot put it there, and memory of the call
+         * is the host's. */
+        return scatters(call) && call->send == call->recv && (place & (ON_GPU | MANAGED)) ? place | NOT_HERE
+                                                                                          : place;
     }
     if (call->has_out) {
         place |= side_place(gpu, &call->out, ordinal);
@@ -178,22 +228,28 @@ static rondo_status all_places(const struct shim_call *call, unsigned mine, unsi
     return status;
 }
 
-/* Collective. */
-static void gpu_make(const struct shim_call *call, struct shim_gpu *gpu, int ordinal)
+/* Collective. The caller's pointer is on this GPU. */
+static rondo_status gpu_make(const struct shim_call *call, struct shim_gpu *gpu, int ordinal)
 {
-    unsigned ready = shim_comm_is_full() ? NOT_READY : 0, all = NOT_READY;
-    if (gpu_open(gpu, ordinal) != RONDO_SUCCESS) {
-        ready = NOT_READY;
+    unsigned mine = shim_comm_is_full() ? NOT_READY : 0, all = 0;
+    rondo_status status;
+    if (gpu_open(gpu, ordinal) != RONDO_SUCCESS || (places(gpu, call, &ordinal) & NOT_HERE)) {
+        mine = NOT_READY;
     }
+    RONDO_TRY(all_places(call, mine, &all));
     gpu->on.one_host = call->c->one_host;
-    if (all_places(call, ready, &all) != RONDO_SUCCESS || all != 0 ||
-        shim_comm_make_rondo(&gpu->on, gpu->device.ordinal) != RONDO_SUCCESS) {
+    status = all == 0 ? shim_comm_make_rondo(&gpu->on, gpu->device.ordinal) : RONDO_SYSTEM_ERROR;
+    if (status != RONDO_SUCCESS) { /* of creation: on all ranks */
         RONDO_INFO(RONDO_SUBSYS_INIT, "rank %d of %d: calls on GPU memory stay with MPI: %s", call->c->rank,
                    call->c->n,
-                   all == 0 || ready != 0 ? rondo_last_error(NULL) : "another rank cannot use its GPU");
+                   all == 0       ? rondo_last_error(NULL)
+                   : mine == 0    ? "another rank cannot use its GPU"
+                   : gpu->is_open ? "too many communicators (RONDO_MPI_COMMS), or memory of another context"
+                                  : rondo_last_error(NULL));
         gpu->leaves = SHIM_BY_FAILED;
         gpu_close(gpu);
     }
+    return RONDO_SUCCESS;
 }
 
 static struct shim_cell *cell_of(const struct shim_comm *c, const struct shim_call *call)
@@ -208,21 +264,34 @@ static int is_settled(const struct shim_call *call, const struct shim_gpu *gpu)
            (gpu->leaves != SHIM_BY_NONE || cell_of(&gpu->on, call)->verdict == SHIM_LEAVE);
 }
 
-static int choose_gpu(struct shim_call *call, int ordinal)
+/* The other ranks do what this one cannot know. So the call is taken, and fails. */
+static int end_here(struct shim_call *call, rondo_status status)
+{
+    shim_fail(call, status);
+    return 1;
+}
+
+static int choose_gpu(struct shim_call *call, unsigned all, int ordinal)
 {
     struct shim_gpu *gpu = call->c->gpu;
-    if (gpu->leaves == SHIM_BY_NONE && gpu->on.rondo == NULL && !gpu->on.failed) {
-        gpu_make(call, gpu, ordinal);
+    if (gpu->leaves == SHIM_BY_NONE && gpu->on.rondo == NULL) {
+        if (all & NO_DEVICE) {
+            return shim_leave(call, SHIM_BY_PLACES);
+        }
+        rondo_status status = gpu_make(call, gpu, ordinal);
+        if (status != RONDO_SUCCESS) {
+            return end_here(call, status);
+        }
     }
     if (gpu->leaves != SHIM_BY_NONE) {
         return shim_leave(call, gpu->leaves);
     }
-    if (is_reduction(call) && !gpu->on.failed) {
-        if (!rondo_engine_reduces(gpu->on.rondo, (rondo_dtype)call->dtype, (rondo_op)call->op)) {
-            return shim_leave(call, SHIM_BY_TYPE);
-        }
-        call->blocks = call->coll == SHIM_REDUCE_SCATTER && call->blocks == SHIM_SMALL ? SHIM_UNEVEN
-                                                                                       : call->blocks;
+    if (is_reduction(call) &&
+        !rondo_engine_reduces(gpu->on.rondo, (rondo_dtype)call->dtype, (rondo_op)call->op)) {
+        return shim_leave(call, SHIM_BY_TYPE);
+    }
+    if (call->coll == SHIM_REDUCE_SCATTER && call->blocks == SHIM_SMALL) {
+        call->blocks = SHIM_UNEVEN;
     }
     call->c = &gpu->on;
     return 1;
@@ -232,21 +301,23 @@ int shim_gpu_choose(struct shim_call *call)
 {
     struct shim_gpu *gpu = call->c->gpu;
     int ordinal = -1;
-    unsigned all;
-    if (call->coll == SHIM_BARRIER) {
+    unsigned mine, all;
+    rondo_status status;
+    if (call->c->failed || call->coll == SHIM_BARRIER) {
         return 1;
     }
     if (is_settled(call, gpu)) {
         return shim_leave(call, SHIM_BY_SLOWER);
     }
-    if (all_places(call, places(gpu, call, &ordinal), &all) != RONDO_SUCCESS) {
-        cell_of(call->c, call)->verdict = SHIM_TAKE; /* it fails, and says why */
-        return 1;
+    mine = places(gpu, call, &ordinal);
+    status = all_places(call, ordinal < 0 ? mine | NO_DEVICE : mine, &all);
+    if (status != RONDO_SUCCESS) {
+        return end_here(call, status);
     }
-    if ((all & NOT_HERE) || ((all & ON_HOST) && (all & ON_GPU))) {
+    if ((all & NOT_HERE) || ((all & ON_HOST) && (all & (ON_GPU | MANAGED)))) {
         return shim_leave(call, SHIM_BY_PLACES);
     }
-    return (all & ON_HOST) || all == 0 || choose_gpu(call, ordinal);
+    return !(all & (ON_GPU | MANAGED)) || choose_gpu(call, all, ordinal);
 }
 
 /* ---- a call ---- */
@@ -279,7 +350,7 @@ static rondo_status gpu_wait(const struct shim_gpu *gpu)
 static rondo_status run_entered(struct shim_call *call, const struct shim_gpu *gpu)
 {
     if (call->moves) {
-        RONDO_TRY(shim_prepare(call, 0)); /* counts and displacements: nothing is packed here */
+        RONDO_TRY(shim_prepare(call, 0)); /* counts and displacements: data is not packed here */
     }
     RONDO_TRY(shim_issue(call, RONDO_CUDA_STREAM(gpu->stream)));
     return gpu_wait(gpu);
@@ -294,13 +365,14 @@ rondo_status shim_gpu_run(struct shim_call *call)
     RONDO_TRY(rondo_cuda_enter(&gpu->device));
     status = run_entered(call, gpu);
     rondo_cuda_leave();
-    return status;
+    return call->moves ? shim_finish(call, status) : status;
 }
 
 #else
 
 int shim_gpu_is_used(void) { return 0; }
-struct shim_gpu *shim_gpu_new(const struct shim_comm *c) { return (void)c, NULL; }
+int shim_gpu_works(void) { return 1; }
+struct shim_gpu *shim_gpu_new(struct shim_comm *c) { return (void)c, NULL; }
 int shim_gpu_choose(struct shim_call *call) { return (void)call, 0; }
 rondo_status shim_gpu_run(struct shim_call *call) { return (void)call, RONDO_INTERNAL_ERROR; }
 void shim_gpu_end(struct shim_gpu *gpu) { (void)gpu; }

@@ -371,7 +371,7 @@ rondo_status shim_issue(const struct shim_call *call, rondo_stream stream)
 
 /* ---- a blocking call ---- */
 
-int shim_error(struct shim_call *call, rondo_status status)
+void shim_fail(struct shim_call *call, rondo_status status)
 {
     struct shim_comm *c = call->c;
     if (!c->failed) {
@@ -381,7 +381,16 @@ int shim_error(struct shim_call *call, rondo_status status)
         RONDO_WARN("rank %d: Rondo failed in an MPI %s, so the MPI communicator has no collectives any more",
                    c->rank, shim_coll_name((enum shim_coll)call->coll));
         shim_comm_fail(c);
+        if (c->is_gpu && !c->host->failed) { /* over which the others may agree on their next call */
+            shim_comm_fail(c->host);
+        }
     }
+}
+
+int shim_error(struct shim_call *call, rondo_status status)
+{
+    struct shim_comm *c = call->c;
+    shim_fail(call, status);
     if (!shim_inside_mpi) {
         PMPI_Comm_call_errhandler(c->comm, MPI_ERR_OTHER);
     }

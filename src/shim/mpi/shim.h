@@ -135,6 +135,7 @@ struct shim_comm {
     int ncalls;              /* that could have been taken over, until Rondo's communicator exists */
     int failed;              /* Rondo's communicator has ended with an error */
     int is_gpu;              /* it is a communicator of GPU memory, in a struct shim_gpu */
+    struct shim_comm *host;  /* of such a one: the communicator of host memory beside it */
     struct shim_gpu *gpu;    /* a rank uses CUDA, so buffers may be on a GPU; NULL: none does */
     int one_host;
     int moves_requests;         /* the waits of all its ranks move non-blocking calls */
@@ -328,8 +329,9 @@ int shim_run(struct shim_call *call);
 rondo_status shim_prepare(struct shim_call *call, int keeps);
 rondo_status shim_issue(const struct shim_call *call, rondo_stream stream);
 rondo_status shim_finish(struct shim_call *call, rondo_status status);
-/** Rondo has failed: say why, end its communicator, and call the error handler unless MPI does. @return MPI's
- * code */
+/** Rondo has failed: say why, and end its communicator. */
+void shim_fail(struct shim_call *call, rondo_status status);
+/** The same, and call the error handler unless MPI does. @return MPI's code */
 int shim_error(struct shim_call *call, rondo_status status);
 
 /* ---- buffers on GPUs (gpu.c) ---- */
@@ -340,8 +342,10 @@ int shim_error(struct shim_call *call, rondo_status status);
 
 /** Does this process use CUDA, so that its buffers may be on a GPU? */
 int shim_gpu_is_used(void);
+/** Can Rondo ask the driver where they are? Not if that is too old. */
+int shim_gpu_works(void);
 /** @return NULL: no memory, or a build without CUDA */
-struct shim_gpu *shim_gpu_new(const struct shim_comm *c);
+struct shim_gpu *shim_gpu_new(struct shim_comm *c);
 /** Choose call->c by where the buffers of all ranks are; collective. @return 0: the call goes to MPI */
 int shim_gpu_choose(struct shim_call *call);
 /** Run a call on GPU memory, and wait for it. */

@@ -101,6 +101,7 @@ static enum shim_verdict judge(const struct shim_times *mpi, const struct shim_t
 /* After the last turn, all ranks are here. If Rondo fails, so does the call that it takes then. */
 static void agree(struct shim_call *call)
 {
+    const struct shim_comm *c = call->c;
     struct shim_trial *trial = call->cell->trial;
     struct shim_times mine[2] = { { 0 } }, all[2];
     int n = COUNTED * turns_of(call);
@@ -111,7 +112,7 @@ static void agree(struct shim_call *call)
     }
     struct shim_outer outer = shim_enter(SHIM_CALLS);
     rondo_status status = rondo_all_reduce(mine, all, (sizeof mine) / (sizeof(int64_t)), RONDO_INT64,
-                                           RONDO_SUM, call->c->rondo, NULL);
+                                           RONDO_SUM, c->is_gpu ? c->host->rondo : c->rondo, NULL);
     shim_exit(outer);
     if (status != RONDO_SUCCESS) {
         call->cell->verdict = SHIM_TAKE;
@@ -241,6 +242,9 @@ int shim_takes_slow(struct shim_call *call)
             return 0;
         }
         c = call->c;
+        if (c->failed) {
+            return 1; /* an error */
+        }
     }
     call->cell = &c->cells->cell[call->coll][call->inexact][shim_class(call->bytes)];
     if (c->tried != NULL && c->tried != call->cell && ++c->nothers >= c->patience) {
