@@ -83,6 +83,8 @@ static int call(const struct scene *s)
     struct rondo_auth_welcome welcome;
     uint8_t proof[RONDO_AUTH_PROOF];
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const struct timeval patience = { .tv_sec = 30 };
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience)), 0);
     assert_int_equal(rondo_auth_nonce(hello.nonce), RONDO_SUCCESS);
     assert_int_equal(
         connect(fd, (const struct sockaddr *)s->w.peers[0].control_addr, sizeof(struct sockaddr_in)), 0);

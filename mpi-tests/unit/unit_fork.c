@@ -147,7 +147,9 @@ static rondo_status pair_prepare(struct pair *pair)
 static rondo_status pair_connect(struct pair *pair)
 {
     rondo_status sends = RONDO_IN_PROGRESS, receives = RONDO_IN_PROGRESS;
-    while (sends == RONDO_IN_PROGRESS || (receives == RONDO_IN_PROGRESS && sends == RONDO_SUCCESS)) {
+    int64_t end_ns = rondo_now_ns() + PATIENCE_S * INT64_C(1000000000);
+    while (rondo_now_ns() < end_ns &&
+           (sends == RONDO_IN_PROGRESS || (receives == RONDO_IN_PROGRESS && sends == RONDO_SUCCESS))) {
         sends = sends == RONDO_IN_PROGRESS ? net->connect(pair->sender, pair->to_sender) : sends;
         receives = receives == RONDO_IN_PROGRESS ? net->connect(pair->receiver, pair->to_receiver) : receives;
     }

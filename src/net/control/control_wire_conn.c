@@ -72,7 +72,10 @@ static int pass_on(const struct rondo_wire_conn *ended)
         if (conn->process == ended->process && conn->own == ended->own &&
             !rondo_wire_is_unproved(conn->state)) {
             conn->was_open |= ended->was_open || ended->ended_in == RONDO_WIRE_OPEN;
-            conn->beats.watching |= ended->beats.watching && rondo_wire_put(conn, &watch, NULL, 0);
+            if (ended->beats.watching && !conn->beats.watching && rondo_wire_put(conn, &watch, NULL, 0)) {
+                conn->beats.watching = 1;
+                conn->beats.heard_ns = rondo_now_ns(); /* nobody beat on it before */
+            }
             n++;
         }
     }
@@ -86,8 +89,7 @@ static int call_again(struct rondo_wire_conn *conn)
 {
     int ended = conn->error == 0 || conn->error == ECONNRESET || conn->error == EPIPE;
     struct rondo_control *control = rondo_wire_control(conn->hello.comm_hash, conn->hello.client_rank);
-    int64_t heard_ns = conn->beats.heard_ns;
-    int rank = conn->hello.server_rank;
+    int rank = conn->hello.server_rank, error = conn->error;
     if (conn->ended_in != RONDO_WIRE_GREETED || !ended || conn->was_open || conn->in_bytes > 0 ||
         conn->ncalls >= MOST_CALLS || control == NULL ||
         rondo_wire_state_of(control, rank) == RONDO_RANK_LEFT) {
@@ -98,9 +100,10 @@ static int call_again(struct rondo_wire_conn *conn)
     conn->prev = NULL;
     if (rondo_auth_nonce(conn->hello.nonce) != RONDO_SUCCESS ||
         conn_dial(conn, &control->peers[rank]) != RONDO_SUCCESS) {
+        conn->error = conn->error == ECONNREFUSED ? ECONNREFUSED
+                                                  : error; /* this process may lack descriptors */
         return 0;
     }
-    conn->beats.heard_ns = heard_ns;
     rondo_wire_conn_use(conn);
     return 1;
 }

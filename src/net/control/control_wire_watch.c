@@ -47,11 +47,11 @@ static int watch_rank(void *arg, int rank)
         .magic = RONDO_WIRE_MAGIC, .kind = RONDO_WIRE_WATCH, .from = -1, .to = -1
     };
     struct rondo_wire_conn *conn = conn_to_leader(arg, rank);
-    if (conn == NULL || (!conn->beats.watching && !rondo_wire_put(conn, &watch, NULL, 0))) {
-        return 0;
+    if (conn != NULL && !conn->beats.watching && rondo_wire_put(conn, &watch, NULL, 0)) {
+        conn->beats.watching = 1;
+        conn->beats.heard_ns = rondo_now_ns(); /* nobody beat on it before */
     }
-    conn->beats.watching = 1;
-    return 1;
+    return conn != NULL && conn->beats.watching;
 }
 
 struct rondo_wire_abort rondo_wire_abort_of(struct rondo_control *control)
