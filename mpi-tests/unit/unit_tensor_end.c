@@ -31,7 +31,8 @@ static void at_gate(int signal, siginfo_t *info, void *context)
         return;
     }
     gate.reached = 1;
-    while (!gate.open) {
+    for (int64_t end = rondo_now_ns() + rondo_ms_to_ns(2 * PATIENCE_MS);
+         !gate.open && rondo_now_ns() < end;) {
         usleep(100);
     }
     mprotect(gate.base, GATE_BYTES, PROT_READ | PROT_WRITE);

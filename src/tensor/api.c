@@ -247,9 +247,12 @@ static rondo_status create(rondo_comm *comm, const rondo_tensor_config *config,
     rondo_tensor_config checked;
     rondo_status status;
     RONDO_TRY(rondo_comm_enter(comm, "rondo_tensor_store_create", &ctx));
-    uint32_t number = ctx->nstores++; /* on all ranks, also where the rest fails */
-    status = check_config(config, &checked);
-    status = status == RONDO_SUCCESS ? rondo_tensor_core_create(ctx, number, &checked, core) : status;
+    status = rondo_ctx_ready(ctx);
+    if (status == RONDO_SUCCESS) {
+        uint32_t number = ctx->nstores++; /* on all ranks, also where the rest fails */
+        status = check_config(config, &checked);
+        status = status == RONDO_SUCCESS ? rondo_tensor_core_create(ctx, number, &checked, core) : status;
+    }
     status = rondo_ctx_keep_error(ctx, status);
     rondo_comm_leave(comm);
     return status;

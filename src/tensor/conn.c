@@ -250,8 +250,8 @@ static rondo_status connect_step(struct rondo_tensor_conn *conn)
     return RONDO_SUCCESS;
 }
 
-/* Say that the connection has ended: the other end may still wait for this one. It is said again while there
- * is no room for the letter. */
+/* Say that the connection has ended: the other end may still wait for this one. While there is no room for the
+ * letter, each progress tries again. */
 static void say_end(struct rondo_tensor_conn *conn)
 {
     conn->owes_end = send_letter(conn, LETTER_END) == RONDO_IN_PROGRESS && !rondo_tensor_has_gone(conn);

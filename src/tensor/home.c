@@ -29,7 +29,7 @@ static rondo_status home_get(struct rondo_tensor_core *core, const char *key, si
     return RONDO_SUCCESS;
 }
 
-/* Free the home of a key that nobody has announced, or asks for. */
+/* Free the home of a key that nobody has announced and nobody asks for. */
 static void home_settle(struct rondo_tensor_core *core, struct rondo_tensor_home *home)
 {
     if (home->rank < 0 && home->asking == NULL) {

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/cores.h"
+#include "base/fork.h"
 #include "base/inside.h"
 #include "base/log.h"
 #include "base/param.h"
@@ -410,6 +411,13 @@ static rondo_status core_open(struct rondo_tensor_core *core)
 static pthread_mutex_t ends_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t ends_changed = PTHREAD_COND_INITIALIZER;
 
+static void forget_ends(void)
+{
+    (void)rondo_fork_lock(&ends_lock);
+    pthread_cond_init(&ends_changed, NULL);
+}
+RONDO_AT_FORK(forget_ends)
+
 static void end_stores(struct rondo_ctx *ctx);
 
 rondo_status rondo_tensor_core_create(struct rondo_ctx *ctx, uint32_t number,
@@ -418,7 +426,6 @@ rondo_status rondo_tensor_core_create(struct rondo_ctx *ctx, uint32_t number,
     const struct rondo_params *params = rondo_params();
     struct rondo_tensor_core *core;
     rondo_status status;
-    RONDO_TRY(rondo_ctx_ready(ctx));
     if (ctx->backend->is_gpu) {
         return rondo_fail(
             RONDO_INVALID_USAGE,
@@ -528,7 +535,7 @@ static void end_stores(struct rondo_ctx *ctx)
     pthread_mutex_unlock(&ends_lock);
 }
 
-/* From now on this thread ends the store. @return 1: its communicator has not ended, and does not before */
+/* From now on this thread ends the store. @return 1: its communicator has not ended, and will not before the store has */
 static int begin_end(struct rondo_tensor_core *core)
 {
     pthread_mutex_lock(&ends_lock);
@@ -569,7 +576,10 @@ static rondo_status meet(struct rondo_tensor_core *core, int serves)
 
 static void end_and_free(struct rondo_tensor_core *core, int has_comm)
 {
+    /* What is called back may not end the communicator, whose end waits for this. */
+    (void)rondo_inside_begin("rondo_tensor_store_destroy");
     core_end(core, rondo_fail_quiet(RONDO_INVALID_USAGE, "the tensor store was destroyed"));
+    rondo_inside_end();
     if (has_comm) {
         pthread_mutex_lock(&ends_lock);
         core_unlink(core);

@@ -76,8 +76,8 @@ struct rondo_tensor_wire {
     int (*takes_gpu)(struct rondo_tensor_conn *conn, const void *data, size_t bytes, int gpu);
     void (*withdraw)(struct rondo_tensor_conn *conn, struct rondo_tensor_offer *offer);
     rondo_status (*progress)(struct rondo_tensor_conn *conn, int *moved);
-    /** NULL: this end reads and writes contents itself. Else the other end reads them: it takes none for good
-     * of which it has not finished the copy before. */
+    /** NULL: this end reads and writes contents itself. Else the other end reads them: a content whose
+     * copy is not finished by then counts as failed. */
     void (*revoke)(struct rondo_tensor_conn *conn);
     /** Release this end; nobody touches memory of pulls and responses through it afterwards. Also after an
      * open or connect that failed, or never came. */
