@@ -367,6 +367,38 @@ static void a_question_is_taken_back_without_walking_along_others(void **state)
     fake_ranks(1, questions, NULL);
 }
 
+/* A key moves from rank 1 to rank 2. Rank 0 looks there after it has asked rank 1 in vain. */
+static void key_moves(struct fake_rank *r)
+{
+    rondo_tensor_store *store;
+    rondo_tensor_request *request;
+    int value = r->rank;
+    rondo_tensor t = tensor_of(&value, sizeof(value));
+    FAKE_OK(r, rondo_tensor_store_create(r->comm, NULL, &store));
+    for (int step = 0; step < 2; step++) {
+        if (r->rank == step + 1) {
+            FAKE_OK(r,
+                    rondo_tensor_announce(store, "w", (uint64_t)step, &t, RONDO_TENSOR_UNTIL_RETIRED, NULL));
+            rondo_tensor here = RONDO_TENSOR_INIT; /* its home has heard of it */
+            FAKE_OK(r, rondo_tensor_recv(store, "w", RONDO_TENSOR_ANY, (uint64_t)step, &here, NULL));
+        }
+        FAKE_OK(r, rondo_barrier(r->comm, NULL));
+        if (r->rank == 0 && step == 1) {
+            FAKE_OK(r, rondo_tensor_pull(store, "w", RONDO_TENSOR_ANY, 1, NULL, &t, &request));
+            FAKE_ERROR(r, rondo_tensor_wait(request, LOOK_MS), RONDO_TIMEOUT, "rank 1 on");
+        }
+        if (r->rank == 0) {
+            FAKE_OK(r, rondo_tensor_pull(store, "w", RONDO_TENSOR_ANY, (uint64_t)step, NULL, &t, &request));
+            FAKE_OK(r, rondo_tensor_wait(request, PATIENCE_MS));
+            FAKE_CHECK(r, value == step + 1 && t.peer == step + 1, "%d", value);
+        }
+        FAKE_OK(r, rondo_barrier(r->comm, NULL));
+    }
+    FAKE_OK(r, rondo_tensor_store_destroy(store));
+}
+
+ALL_WIRES(a_key_that_has_moved_is_found_again, 3, key_moves)
+
 static struct rondo_tensor_core *waits; /* of rank 0 */
 
 /* The longest deadline is none: rank 1 publishes when it sees that rank 0 waits. */
@@ -538,6 +570,7 @@ int main(void)
         cmocka_unit_test(a_content_that_was_given_back_is_no_success),
         cmocka_unit_test(the_end_of_a_connection_is_said_until_it_is_heard),
         cmocka_unit_test(a_question_is_taken_back_without_walking_along_others),
+        cmocka_unit_test(a_key_that_has_moved_is_found_again),
         cmocka_unit_test(the_longest_deadline_is_not_the_shortest),
 #if RONDO_HAVE_VERBS
         cmocka_unit_test(a_content_that_cannot_be_registered_is_an_error_of_its_pull),

@@ -132,9 +132,37 @@ static void release_place(struct rondo_tensor_pull *pull)
     pull->gpu = RONDO_TENSOR_NO_GPU;
 }
 
+/* Where a key was found before; NULL: nowhere. */
+static struct rondo_tensor_home *found_find(const struct rondo_tensor_core *core,
+                                            const struct rondo_tensor_pull *pull)
+{
+    uint64_t hash = rondo_tensor_key_hash(pull->key, pull->key_bytes);
+    for (struct rondo_tensor_node *node = rondo_tensor_map_first(&core->found, hash); node != NULL;
+         node = rondo_tensor_map_next(node)) {
+        struct rondo_tensor_home *home = (struct rondo_tensor_home *)(void *)node;
+        if (home->key_bytes == pull->key_bytes && memcmp(home->key, pull->key, pull->key_bytes) == 0) {
+            return home;
+        }
+    }
+    return NULL;
+}
+
+/* The rank where the key was found does not have it: the next pull asks the home again. */
+static void found_forget(struct rondo_tensor_core *core, const struct rondo_tensor_pull *pull)
+{
+    struct rondo_tensor_home *home = pull->any ? found_find(core, pull) : NULL;
+    if (home != NULL && home->rank == pull->peer) {
+        rondo_tensor_map_remove(&core->found, &home->node);
+        rondo_free(home);
+    }
+}
+
 static void pull_end(struct rondo_tensor_pull *pull, rondo_status status, const char *text)
 {
     struct rondo_tensor_core *core = pull->request->core;
+    if (status != RONDO_SUCCESS) {
+        found_forget(core, pull);
+    }
     if (pull->cancelled && pull->offered) {
         pull->conn->ncancels--;
         pull->conn->cancel_ns = rondo_now_ns();
@@ -386,24 +414,10 @@ static rondo_status say_locate(struct rondo_tensor_pull *pull)
     return rondo_tensor_say(pull->conn, &message);
 }
 
-/* @return the rank where a key was found before; -1: none. */
-static int found_at(const struct rondo_tensor_core *core, const struct rondo_tensor_pull *pull)
-{
-    uint64_t hash = rondo_tensor_key_hash(pull->key, pull->key_bytes);
-    for (struct rondo_tensor_node *node = rondo_tensor_map_first(&core->found, hash); node != NULL;
-         node = rondo_tensor_map_next(node)) {
-        const struct rondo_tensor_home *home = (struct rondo_tensor_home *)(void *)node;
-        if (home->key_bytes == pull->key_bytes && memcmp(home->key, pull->key, pull->key_bytes) == 0) {
-            return home->rank;
-        }
-    }
-    return -1;
-}
-
 static rondo_status found_set(struct rondo_tensor_core *core, const struct rondo_tensor_pull *pull, int rank)
 {
     struct rondo_tensor_home *home;
-    if (found_at(core, pull) >= 0) {
+    if (found_find(core, pull) != NULL) {
         return RONDO_SUCCESS;
     }
     if (core->found.n >= (size_t)rondo_params()->tensor_cache) {
@@ -438,10 +452,11 @@ static rondo_status pull_begin(struct rondo_tensor_pull *pull)
     pull->state = RONDO_TENSOR_PULL_ASKED;
     rondo_tensor_map_add(&core->pulls, &pull->node, pull->index);
     if (pull->any) {
-        pull->peer = found_at(core, pull);
-        if (pull->peer < 0) {
+        const struct rondo_tensor_home *home = found_find(core, pull);
+        if (home == NULL) {
             return say_locate(pull);
         }
+        pull->peer = home->rank;
     }
     RONDO_TRY(rondo_tensor_conn_get(core, pull->peer, &pull->conn));
     return say_request(pull);
