@@ -3,11 +3,24 @@
 #include "pgroup/pgroup.h"
 
 #ifdef RONDO_CUDA
-#include "base/cuda.h"
+#include "base/cuda_mem.h"
 
 struct pg_device {
     struct rondo_cuda_device cuda;
 };
+
+/* Others may capture a stream in global mode, which forbids every thread what polls and makes events. */
+static rondo_status enter(const struct pg_device *device, CUstreamCaptureMode *before)
+{
+    RONDO_TRY(rondo_cuda_enter(&device->cuda));
+    rondo_gpu_relax(before);
+    return RONDO_SUCCESS;
+}
+static void leave(CUstreamCaptureMode before)
+{
+    rondo_gpu_unrelax(before);
+    rondo_cuda_leave();
+}
 
 /* An event is the driver's. */
 static CUevent event_of(struct pg_event *event) { return (CUevent)event; }
@@ -49,9 +62,10 @@ void pg_device_close(struct pg_device *device)
 rondo_status pg_event_record(struct pg_device *device, rondo_stream stream, struct pg_event **event)
 {
     const struct rondo_cuda *cuda = rondo_cuda(NULL);
+    CUstreamCaptureMode before;
     CUevent made = NULL;
     CUresult result;
-    RONDO_TRY(rondo_cuda_enter(&device->cuda));
+    RONDO_TRY(enter(device, &before));
     result = cuda->EventCreate(&made, CU_EVENT_DISABLE_TIMING);
     if (result == CUDA_SUCCESS) {
         result = cuda->EventRecord(made, (CUstream)stream);
@@ -59,7 +73,7 @@ rondo_status pg_event_record(struct pg_device *device, rondo_stream stream, stru
     if (result != CUDA_SUCCESS && made != NULL) {
         (void)cuda->EventDestroy(made);
     }
-    rondo_cuda_leave();
+    leave(before);
     RONDO_CUDA_TRY(result, "an event behind a call of a process group on GPU %d", device->cuda.ordinal);
     *event = (struct pg_event *)made;
     return RONDO_SUCCESS;
@@ -67,10 +81,11 @@ rondo_status pg_event_record(struct pg_device *device, rondo_stream stream, stru
 
 rondo_status pg_event_query(struct pg_device *device, struct pg_event *event)
 {
+    CUstreamCaptureMode before;
     CUresult result;
-    RONDO_TRY(rondo_cuda_enter(&device->cuda));
+    RONDO_TRY(enter(device, &before));
     result = rondo_cuda(NULL)->EventQuery(event_of(event));
-    rondo_cuda_leave();
+    leave(before);
     if (result == CUDA_ERROR_NOT_READY) {
         return RONDO_IN_PROGRESS;
     }
@@ -80,9 +95,10 @@ rondo_status pg_event_query(struct pg_device *device, struct pg_event *event)
 
 void pg_event_free(struct pg_device *device, struct pg_event *event)
 {
-    if (event != NULL && rondo_cuda_enter(&device->cuda) == RONDO_SUCCESS) {
+    CUstreamCaptureMode before;
+    if (event != NULL && enter(device, &before) == RONDO_SUCCESS) {
         (void)rondo_cuda(NULL)->EventDestroy(event_of(event));
-        rondo_cuda_leave();
+        leave(before);
     }
 }
 #else
