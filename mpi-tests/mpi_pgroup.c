@@ -434,6 +434,36 @@ static void batches(rondo_pgroup *world)
     pg_free(in);
 }
 
+/* Ranks beyond the first two have no calls in the batch. */
+static void empty_batches(rondo_pgroup *world)
+{
+    rondo_pgroup_opts opts = opts_of(RONDO_CONFIG_DEFAULT);
+    double *out = pg_data(test.rank), *in = pg_data(-1);
+    uint64_t before, after;
+    test.what = "empty batches";
+    MUST(rondo_pgroup_sequence(world, &before));
+    for (int i = 0; i < 2; i++) { /* with a work, and without */
+        rondo_pgroup_work *work = NULL;
+        MUST(rondo_pgroup_batch_start(world, &opts));
+        if (test.rank < 2 && test.nranks > 1) {
+            MUST(rondo_pgroup_send(world, out, PG_COUNT, RONDO_FLOAT64, 1 - test.rank, NULL, NULL));
+            MUST(rondo_pgroup_recv(world, in, PG_COUNT, RONDO_FLOAT64, 1 - test.rank, NULL, NULL));
+        }
+        MUST(rondo_pgroup_batch_end(world, i == 0 ? &work : NULL));
+        if (work != NULL) {
+            finish(work);
+        }
+    }
+    if (test.rank < 2 && test.nranks > 1) {
+        test_check(pg_is(in, 1 - test.rank, 1), "the batch's message is wrong");
+    }
+    MUST(rondo_pgroup_sequence(world, &after));
+    test_check(after == before + 2, "two batches count as %d", (int)(after - before));
+    check_sum(world);
+    pg_free(out);
+    pg_free(in);
+}
+
 static void splits(rondo_pgroup *world)
 {
     rondo_pgroup *half = NULL, *quarter = NULL;
@@ -672,6 +702,7 @@ static void cases(rondo_pgroup *world)
     one_pair(world);
     to_itself(world);
     batches(world);
+    empty_batches(world);
     splits(world);
     counted_calls(world);
     refusals(world);

@@ -216,6 +216,7 @@ rondo_status rondo_pgroup_batch_start(rondo_pgroup *group, const rondo_pgroup_op
 rondo_status rondo_pgroup_batch_end(rondo_pgroup *group, rondo_pgroup_work **work)
 {
     static const struct pg_call none = { .coll = RONDO_COLL_BARRIER };
+    rondo_pgroup_opts opts;
     struct pg_call *calls;
     rondo_status status;
     int n;
@@ -225,6 +226,7 @@ rondo_status rondo_pgroup_batch_end(rondo_pgroup *group, rondo_pgroup_work **wor
     }
     calls = group->batch.calls;
     n = group->batch.n;
+    opts = group->batch.opts; /* another thread may begin a batch once this one is closed */
     status = group->batch.status;
     if (status != RONDO_SUCCESS) {
         rondo_fail_quiet(status, "%s", group->batch.text);
@@ -239,11 +241,11 @@ rondo_status rondo_pgroup_batch_end(rondo_pgroup *group, rondo_pgroup_work **wor
         rondo_free(calls);
         return status;
     }
-    if (n == 0) { /* of no calls: but the caller may want a work */
+    if (n == 0) { /* others may have calls in theirs: it counts, and makes the communicator with them */
         rondo_free(calls);
-        return work == NULL ? RONDO_SUCCESS : submit(group, &none, NULL, 0, -1, &group->batch.opts, work);
+        return submit(group, &none, NULL, 0, -1, &opts, work);
     }
-    return submit(group, &calls[0], calls, n, -1, &group->batch.opts, work);
+    return submit(group, &calls[0], calls, n, -1, &opts, work);
 }
 
 /* ---- the calls ---- */

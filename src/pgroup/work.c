@@ -1,6 +1,7 @@
 /* Works: calls on their way to a communicator, and their ends. */
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 #include "base/param.h"
@@ -182,6 +183,9 @@ static rondo_status make_call(const struct pg_call *c, rondo_comm *comm, rondo_s
 static rondo_status make_calls(struct rondo_pgroup_work *const *works, int n)
 {
     rondo_status status = RONDO_SUCCESS, ended;
+    if (n == 1 && works[0]->ncalls == 0) {
+        return RONDO_SUCCESS;
+    }
     if (n == 1 && works[0]->batch == NULL) {
         return make_call(&works[0]->call, works[0]->slot->comm, works[0]->stream);
     }
@@ -314,7 +318,13 @@ static int move_creations(struct pg_world *world)
 
 static rondo_status work_check(const struct rondo_pgroup_work *work, const char *call)
 {
-    return work != NULL ? RONDO_SUCCESS : rondo_fail(RONDO_INVALID_ARGUMENT, "%s: the work is NULL", call);
+    if (work == NULL) {
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "%s: the work is NULL", call);
+    }
+    return work->group->world->pid == getpid()
+               ? RONDO_SUCCESS
+               : rondo_fail(RONDO_INVALID_USAGE,
+                            "%s: this process is a forked child, and the work belongs to its parent", call);
 }
 
 /* Of a work that has ended. */
