@@ -237,6 +237,24 @@ static void break_conn(rondo_tensor_store *store, int peer)
     pthread_mutex_unlock(&store->core->lock);
 }
 
+/* Make progress until the next message can be written at once. @return 0: it took too long */
+static int settle(rondo_tensor_store *store, int peer)
+{
+    int64_t end = rondo_now_ns() + rondo_ms_to_ns(PATIENCE_MS);
+    for (int settled = 0; rondo_now_ns() < end; usleep(100)) {
+        struct rondo_tensor_conn *conn = conn_to(store, peer);
+        int moved = 0;
+        pthread_mutex_lock(&store->core->lock);
+        rondo_status status = rondo_tensor_conn_progress(conn, &moved);
+        settled = !conn->remote_busy && conn->queue_first == conn->queue_end;
+        pthread_mutex_unlock(&store->core->lock);
+        if (settled || status != RONDO_SUCCESS) {
+            return settled;
+        }
+    }
+    return 0;
+}
+
 /* Rank 0 ends the connection when its content is in rank 1's ring, and changes its data, which is its own
  * again. Rank 1 has no thread, and finds the content before it is told. */
 static void given_back(struct fake_rank *r)
@@ -259,6 +277,7 @@ static void given_back(struct fake_rank *r)
     } else {
         int moved = 0;
         FAKE_OK(r, rondo_tensor_recv(store, "w", 0, 0, &t, NULL));
+        FAKE_CHECK(r, settle(store, 0)); /* what it said of that content is acknowledged */
         FAKE_OK(r, rondo_tensor_pull(store, "w", 0, 1, NULL, &t, &request));
         FAKE_CHECK(r, await(&gate.reached, PATIENCE_MS));
         pthread_mutex_lock(&store->core->lock);
