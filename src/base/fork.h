@@ -4,8 +4,8 @@
 
 #include <pthread.h>
 
-/** At the end of a file: have every forked child call child() first. It may not wait for a lock: whoever holds
- * it is not in the child. */
+/** Behind child(), which is static: have every forked child call it first. It may not wait for a lock:
+ * whoever holds it is not in the child. */
 #define RONDO_AT_FORK(child)                                       \
     static void __attribute__((constructor)) child##_at_fork(void) \
     {                                                              \

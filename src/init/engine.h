@@ -43,13 +43,13 @@ void rondo_engine_late(rondo_comm *comm, const char *why, char *text, size_t siz
 /** End the work of all ranks as soon as they notice, as after an error, but keep the communicator, so that it
  * can be shrunk and destroyed. From any thread. */
 rondo_status rondo_engine_revoke(rondo_comm *comm);
-/** Store the settings that the communicator was created with, without its name. what: the user's function, for
- * the error. From any thread. */
+/** Store the settings that the communicator was created with, without its name. what: the user's function,
+ * for the error. From any thread. */
 rondo_status rondo_engine_config(rondo_comm *comm, const char *what, rondo_config *config);
 /** Store the bytes of memory that the communicator's buffers take. From any thread. */
 rondo_status rondo_engine_bytes(rondo_comm *comm, uint64_t *bytes);
-/** @return whether the communicator reduces this type by this operation: GPUs need a kernel of the library for
- * it. From any thread. */
+/** @return whether the communicator reduces this type by this operation: GPUs need a kernel of the library
+ * for it. From any thread. */
 int rondo_engine_reduces(const rondo_comm *comm, rondo_dtype type, rondo_op op);
 /** @return how many communicators of this process are neither destroyed nor aborted. */
 int rondo_engine_ncomms(void);

@@ -405,9 +405,9 @@ static rondo_status core_open(struct rondo_tensor_core *core)
     return RONDO_SUCCESS;
 }
 
-/* Protects the lists of stores (ctx->stores), `ending` and, with the store's lock, core->ctx. A store is ended
- * by its communicator, which any thread may abort, or by the thread that destroys it: by one at a time. Taken
- * before a store's lock. */
+/* Protects the lists of stores (ctx->stores), `ending` and, with the store's lock, core->ctx. A store is
+ * ended by its communicator, which any thread may abort, or by the thread that destroys it: by one at a
+ * time. Taken before a store's lock. */
 static pthread_mutex_t ends_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t ends_changed = PTHREAD_COND_INITIALIZER;
 
@@ -535,7 +535,8 @@ static void end_stores(struct rondo_ctx *ctx)
     pthread_mutex_unlock(&ends_lock);
 }
 
-/* From now on this thread ends the store. @return 1: its communicator has not ended, and will not before the store has */
+/* From now on this thread ends the store. @return 1: its communicator has not ended, and will not before the
+ * store has */
 static int begin_end(struct rondo_tensor_core *core)
 {
     pthread_mutex_lock(&ends_lock);

@@ -21,8 +21,8 @@ enum { READS = 16 /* of a connection at a time */, EVENTS = 64, MOST_CALLS = 16 
 static pthread_mutex_t wire_mutex = PTHREAD_MUTEX_INITIALIZER;
 struct rondo_wire *rondo_wire;
 
-/* In a forked child all is the parent's. What holds sockets open is closed: else a parent that dies would look
- * silent to its peers, while the child lives. The set is shared with the parent: it stays as it is. */
+/* In a forked child all is the parent's. What holds sockets open is closed: else a parent that dies would
+ * look silent to its peers, while the child lives. The set is shared with the parent: it stays as it is. */
 static void in_child(void)
 {
     int whole = rondo_fork_lock(&wire_mutex);
@@ -83,8 +83,8 @@ static int pass_on(const struct rondo_wire_conn *ended)
 }
 
 /* A listener also ends the calls of living processes: those that were stopped before their hello, or whose
- * communicator it does not know for long, or one too many. If the process has ended, the next call is refused.
- * @return 1: it is called again, with what is queued */
+ * communicator it does not know for long, or one too many. If the process has ended, the next call is
+ * refused. @return 1: it is called again, with what is queued */
 static int call_again(struct rondo_wire_conn *conn)
 {
     int ended = conn->error == 0 || conn->error == ECONNRESET || conn->error == EPIPE;

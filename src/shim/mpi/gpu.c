@@ -13,7 +13,8 @@
 #include "call/stream.h"
 #include "init/engine.h"
 
-/* Where the buffers of a call are, of one rank or of all. Pinned host memory fits everywhere: it is no bit. */
+/* Where the buffers of a call are, of one rank or of all. Pinned host memory fits everywhere, so it
+ * has no bit. */
 enum { ON_HOST = 1, ON_GPU = 2, MANAGED = 4, NOT_HERE = 8, NO_DEVICE = 16, NOT_READY = 32 };
 
 struct shim_gpu {
@@ -76,7 +77,6 @@ struct shim_gpu *shim_gpu_new(struct shim_comm *c)
     gpu->on.comm = c->comm;
     gpu->on.rank = c->rank;
     gpu->on.n = c->n;
-    gpu->on.is_gpu = 1;
     gpu->on.host = c;
     gpu->on.cells = cells;
     return gpu;
@@ -202,8 +202,8 @@ static unsigned places(const struct shim_gpu *gpu, const struct shim_call *call,
     unsigned place = 0;
     if (is_reduction(call)) {
         place = place_of(gpu, call->send, ordinal) | place_of(gpu, call->recv, ordinal);
-        /* In place MPI has the result at the start. Rondo's kernels cannot put it there, and memory of the call
-         * is the host's. */
+        /* In place MPI has the result at the start. Rondo's kernels cannot put it there, and memory of the
+         * call is the host's. */
         return scatters(call) && call->send == call->recv && (place & (ON_GPU | MANAGED)) ? place | NOT_HERE
                                                                                           : place;
     }

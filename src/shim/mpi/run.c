@@ -381,7 +381,7 @@ void shim_fail(struct shim_call *call, rondo_status status)
         RONDO_WARN("rank %d: Rondo failed in an MPI %s, so the MPI communicator has no collectives any more",
                    c->rank, shim_coll_name((enum shim_coll)call->coll));
         shim_comm_fail(c);
-        if (c->is_gpu && !c->host->failed) { /* over which the others may agree on their next call */
+        if (c->host != NULL && !c->host->failed) { /* over which the others may agree on their next call */
             shim_comm_fail(c->host);
         }
     }
@@ -411,9 +411,9 @@ static __attribute__((noinline)) rondo_status run_moves(struct shim_call *call)
 static __attribute__((noinline)) rondo_status run_timed(struct shim_call *call)
 {
     int64_t begin = rondo_now_ns();
-    rondo_status status = call->c->is_gpu ? shim_gpu_run(call)
-                          : call->moves   ? run_moves(call)
-                                          : shim_issue(call, NULL);
+    rondo_status status = call->c->host != NULL ? shim_gpu_run(call)
+                          : call->moves         ? run_moves(call)
+                                                : shim_issue(call, NULL);
     if (status == RONDO_SUCCESS) {
         shim_took(call, rondo_now_ns() - begin);
     }
@@ -427,7 +427,7 @@ int shim_run(struct shim_call *call)
         return shim_error(call, RONDO_INVALID_USAGE);
     }
     struct shim_outer outer = shim_enter(SHIM_CALLS);
-    if (RONDO_UNLIKELY(call->timed || shim_reporting || call->c->is_gpu)) {
+    if (RONDO_UNLIKELY(call->timed || shim_reporting || call->c->host != NULL)) {
         status = run_timed(call);
     } else {
         status = RONDO_UNLIKELY(call->moves) ? run_moves(call) : shim_issue(call, NULL);

@@ -134,8 +134,7 @@ struct shim_comm {
     enum shim_reason leaves; /* why all calls go to MPI; NONE: they need not */
     int ncalls;              /* that could have been taken over, until Rondo's communicator exists */
     int failed;              /* Rondo's communicator has ended with an error */
-    int is_gpu;              /* it is a communicator of GPU memory, in a struct shim_gpu */
-    struct shim_comm *host;  /* of such a one: the communicator of host memory beside it */
+    struct shim_comm *host;  /* of one of GPU memory: that of host memory beside it; else NULL */
     struct shim_gpu *gpu;    /* a rank uses CUDA, so buffers may be on a GPU; NULL: none does */
     int one_host;
     int moves_requests;         /* the waits of all its ranks move non-blocking calls */
@@ -337,8 +336,9 @@ int shim_error(struct shim_call *call, rondo_status status);
 /* ---- buffers on GPUs (gpu.c) ---- */
 
 /* Rondo's communicator of GPU memory beside that of host memory, once it is needed. A rank knows only where
- * its own buffers are. So the ranks agree on that before each blocking call of a communicator that has one of
- * these; and what a rank alone cannot do on its GPU, such as packing, sends the call to MPI on all of them. */
+ * its own buffers are. So the ranks agree on that before each blocking call of a communicator that has one
+ * of these; and what a rank alone cannot do on its GPU, such as packing, sends the call to MPI on all of
+ * them. */
 
 /** Does this process use CUDA, so that its buffers may be on a GPU? */
 int shim_gpu_is_used(void);
@@ -398,8 +398,8 @@ void shim_report_write(const char *where);
 struct shim_outer {
     int rondo, shim;
 };
-/** A call of Rondo begins. The program's own groups (rondo_group_start) are not for it: it runs at once. It may
- * be part of another one. @return for shim_exit */
+/** A call of Rondo begins. The program's own groups (rondo_group_start) are not for it: it runs at once. It
+ * may be part of another one. @return for shim_exit */
 static inline struct shim_outer shim_enter(enum shim_inside how)
 {
     struct shim_outer outer = { rondo_inside, shim_thread.inside };

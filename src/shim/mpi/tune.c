@@ -112,7 +112,7 @@ static void agree(struct shim_call *call)
     }
     struct shim_outer outer = shim_enter(SHIM_CALLS);
     rondo_status status = rondo_all_reduce(mine, all, (sizeof mine) / (sizeof(int64_t)), RONDO_INT64,
-                                           RONDO_SUM, c->is_gpu ? c->host->rondo : c->rondo, NULL);
+                                           RONDO_SUM, c->host != NULL ? c->host->rondo : c->rondo, NULL);
     shim_exit(outer);
     if (status != RONDO_SUCCESS) {
         call->cell->verdict = SHIM_TAKE;
