@@ -100,8 +100,9 @@ static int call_again(struct rondo_wire_conn *conn)
     conn->prev = NULL;
     if (rondo_auth_nonce(conn->hello.nonce) != RONDO_SUCCESS ||
         conn_dial(conn, &control->peers[rank]) != RONDO_SUCCESS) {
-        conn->error = conn->error == ECONNREFUSED ? ECONNREFUSED
-                                                  : error; /* this process may lack descriptors */
+        if (conn->error != ECONNREFUSED) {
+            conn->error = error; /* what failed now is this process's, which may lack descriptors */
+        }
         return 0;
     }
     rondo_wire_conn_use(conn);
