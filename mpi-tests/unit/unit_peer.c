@@ -398,6 +398,20 @@ static void a_rank_that_only_heard_of_an_error_does_not_hide_the_reason(void **s
     assert_says("rank 1: ");
 }
 
+static void a_cause_is_reported_before_the_loss_that_came_of_it(void **state)
+{
+    struct record record[] = { record_of(RONDO_REMOTE_ERROR), record_of(RONDO_SYSTEM_ERROR),
+                               record_of(RONDO_TIMEOUT) };
+    rondo_round_text text[3] = { "rank 0 on h0: connection refused", "rank 1 on h1: too many open files",
+                                 "rank 2 on h2: rank 1 did not connect" };
+    (void)state;
+    assert_int_equal(rondo_round_check(record, sizeof record[0], 3, text), RONDO_SYSTEM_ERROR);
+    assert_string_equal(rondo_error_text(), text[1]);
+    text[1][0] = '\0'; /* it only reports another's */
+    assert_int_equal(rondo_round_check(record, sizeof record[0], 3, text), RONDO_REMOTE_ERROR);
+    assert_string_equal(rondo_error_text(), text[0]);
+}
+
 static struct rondo_round_reason reason_of(int rank, rondo_status status, const char *text)
 {
     struct rondo_round_reason reason = {
@@ -407,14 +421,15 @@ static struct rondo_round_reason reason_of(int rank, rondo_status status, const 
     return reason;
 }
 
-/* In any order: an error counts before none, then one with a sentence before one without, then the lowest
- * rank's. */
+/* In any order: an error counts before none, then one with a sentence before one without, then a cause before
+ * a lost rank, then the lowest rank's. */
 static void merged_reasons_are_those_of_the_heads(void **state)
 {
     const struct rondo_round_reason reason[] = { reason_of(0, RONDO_SUCCESS, ""),
                                                  reason_of(1, RONDO_REMOTE_ERROR, ""),
                                                  reason_of(2, RONDO_SYSTEM_ERROR, "rank 2 on h2: no memory"),
-                                                 reason_of(3, RONDO_INVALID_USAGE, "bare") };
+                                                 reason_of(3, RONDO_INVALID_USAGE, "bare"),
+                                                 reason_of(4, RONDO_TIMEOUT, "rank 4 on h4: no answer") };
     enum { N = RONDO_COUNTOF(reason) };
     (void)state;
     for (unsigned members = 1; members < 1u << N; members++) {
@@ -691,6 +706,7 @@ int main(void)
         cmocka_unit_test(differing_parameters_are_seen_and_then_named),
         cmocka_unit_test(first_error_of_a_round_becomes_the_error_of_all),
         cmocka_unit_test(a_rank_that_only_heard_of_an_error_does_not_hide_the_reason),
+        cmocka_unit_test(a_cause_is_reported_before_the_loss_that_came_of_it),
         cmocka_unit_test(merged_reasons_are_those_of_the_heads),
         cmocka_unit_test(round_check_trusts_nothing_a_peer_wrote),
         cmocka_unit_test(a_long_sentence_is_cut_not_lost),

@@ -367,18 +367,26 @@ static int find_foreign(const void *records, size_t stride, int nranks)
     return -1;
 }
 
+/* How much does an error say? A rank that fails closes its connections, so others lose or await it: of a
+ * cause and what came of it, all report the cause. 0: no error. */
+static int says(int32_t status, int has_text)
+{
+    if (status == RONDO_SUCCESS) {
+        return 0;
+    }
+    return !has_text ? 1 : status == RONDO_REMOTE_ERROR || status == RONDO_TIMEOUT ? 2 : 3;
+}
+
 /* @return the rank whose error all report; -1: none has one. */
 static int find_failed(const void *records, size_t stride, int nranks, const rondo_round_text *texts)
 {
-    int failed = -1;
+    int failed = -1, most = 0;
     for (int i = 0; i < nranks; i++) {
-        if (head_at(records, stride, i).status == RONDO_SUCCESS) {
-            continue;
+        int much = says(head_at(records, stride, i).status, texts != NULL && texts[i][0] != '\0');
+        if (much > most) {
+            most = much;
+            failed = i;
         }
-        if (texts && texts[i][0]) {
-            return i;
-        }
-        failed = failed < 0 ? i : failed;
     }
     return failed;
 }
@@ -424,16 +432,16 @@ static int has_text(const struct rondo_round_verdict *v)
     return v->head.magic == RONDO_PEER_MAGIC && v->has_text != 0;
 }
 
+static int verdict_says(const struct rondo_round_verdict *v)
+{
+    return says(v->head.magic == RONDO_PEER_MAGIC ? v->head.status : RONDO_INTERNAL_ERROR, has_text(v));
+}
+
 /* Does a say more than b? */
 static int says_more(const struct rondo_round_verdict *a, const struct rondo_round_verdict *b)
 {
-    if (rondo_round_verdict_failed(a) != rondo_round_verdict_failed(b)) {
-        return rondo_round_verdict_failed(a);
-    }
-    if (has_text(a) != has_text(b)) {
-        return has_text(a);
-    }
-    return a->rank < b->rank;
+    int of_a = verdict_says(a), of_b = verdict_says(b);
+    return of_a != of_b ? of_a > of_b : a->rank < b->rank;
 }
 
 void rondo_round_merge_verdicts(void *into, const void *from)

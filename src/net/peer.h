@@ -130,7 +130,8 @@ int rondo_round_failed(const void *records, size_t stride, int nranks);
  * Find the error of a round in the heads of its records.
  * @param texts  each rank's sentence ("": the rank only reports an error of another one); NULL: not exchanged
  * @return the status of the lowest rank that has an error and a sentence, else of the lowest that has an
- * error. The sentence becomes this thread's.
+ * error; RONDO_REMOTE_ERROR and RONDO_TIMEOUT count only where no rank has another error with a sentence. The
+ * sentence becomes this thread's.
  */
 rondo_status rondo_round_check(const void *records, size_t stride, int nranks, const rondo_round_text *texts);
 
