@@ -192,13 +192,15 @@ rondo_status rondo_meet_accept(int listener, size_t limit, struct rondo_meet_con
     if (fd >= 0) {
         return create(fd, RONDO_MEET_ACCEPTED_, limit, conn);
     }
-    if (errno == EMFILE || errno == ENFILE) {
-        return rondo_fail_quiet(
-            RONDO_SYSTEM_ERROR,
-            "host %s has no descriptor for a connection between ranks (%m); raise ulimit -n",
-            rondo_log_host());
+    int error = errno;
+    struct pollfd poller = { .fd = listener, .events = POLLIN }; /* the system wants a descriptor first */
+    if ((error != EMFILE && error != ENFILE) || poll(&poller, 1, 0) <= 0) {
+        return RONDO_SUCCESS;
     }
-    return RONDO_SUCCESS;
+    errno = error;
+    return rondo_fail_quiet(RONDO_SYSTEM_ERROR,
+                            "host %s has no descriptor for a connection between ranks (%m); raise ulimit -n",
+                            rondo_log_host());
 }
 
 /* ---- moving bytes ---- */
@@ -211,8 +213,12 @@ static void write_out(struct rondo_meet_conn *conn)
         if (n > 0) {
             out->from += (size_t)n;
         } else if (errno != EINTR) {
-            if (errno != EAGAIN && errno != EWOULDBLOCK) {
-                rondo_meet_end(conn, errno);
+            int error = errno;
+            if (error == EPIPE || error == ECONNRESET) { /* its last message may be a reason */
+                conn->cut = error;
+                out->from = out->to;
+            } else if (error != EAGAIN && error != EWOULDBLOCK) {
+                rondo_meet_end(conn, error);
             }
             return;
         }
@@ -235,9 +241,10 @@ static void write_now(struct rondo_meet_conn *conn, const void *data, size_t byt
 static void read_in(struct rondo_meet_conn *conn)
 {
     struct rondo_meet_bytes *in = &conn->in;
+    size_t limit = rondo_meet_is_unproved(conn->state) ? 0 : conn->limit;
     while (!conn->eof) {
         ssize_t n;
-        if (in->to - in->from > conn->limit + RONDO_MEET_READ) {
+        if (in->to - in->from > limit + RONDO_MEET_READ) {
             return; /* the owner takes the messages first */
         }
         if (reserve(in, RONDO_MEET_READ) != RONDO_SUCCESS) {
@@ -249,7 +256,7 @@ static void read_in(struct rondo_meet_conn *conn)
             in->to += (size_t)n;
         } else if (n == 0 || (errno != EINTR && errno != EAGAIN && errno != EWOULDBLOCK)) {
             conn->eof = 1; /* the handshake may go on with the bytes that came before */
-            conn->eof_error = n == 0 ? 0 : errno;
+            conn->eof_error = n == 0 ? conn->cut : errno;
         } else if (errno != EINTR) {
             return;
         }

@@ -51,6 +51,12 @@ enum rondo_meet_state {
     RONDO_MEET_ENDED
 };
 
+/* Has the other end, which called, proved nothing yet? */
+static inline int rondo_meet_is_unproved(enum rondo_meet_state state)
+{
+    return state == RONDO_MEET_ACCEPTED_ || state == RONDO_MEET_WELCOMED;
+}
+
 /* A growing queue of bytes. */
 struct rondo_meet_bytes {
     uint8_t *data;
@@ -67,6 +73,8 @@ struct rondo_meet_conn {
     int calls;          /* this end has made it */
     int kept, ready;    /* the creator's: of a rank that has registered; there is something to read */
     int eof, eof_error; /* nothing more can be read, and why (errno; 0: end of stream) */
+    int cut;            /* errno of a send; what the other end sent before is still to be read */
+    int noted;          /* the owner's: it knows of the end */
     int64_t since_ns;
     size_t parked; /* the owner's: bytes of it that are kept for later */
     size_t limit;  /* most bytes of a message that comes in */
@@ -76,7 +84,8 @@ struct rondo_meet_conn {
     struct rondo_meet_bytes in, out;
 };
 
-/** How long a connection to the creator may say nothing. Tests shorten it. */
+/** How long a connection to the creator may say nothing, and one that wants a descriptor wait while there is
+ * none. Tests shorten it. */
 extern int64_t rondo_meet_silent_ns;
 
 /** A listener on the interface that the socket device would choose (without one, on the loopback). */
@@ -88,7 +97,7 @@ void rondo_meet_text(char text[RONDO_SOCKET_ADDR_TEXT], const uint8_t addr[RONDO
 rondo_status rondo_meet_connect(const struct rondo_meeting_id *id, const uint8_t addr[RONDO_ADDR_BYTES],
                                 int from, int to, size_t limit, struct rondo_meet_conn **conn);
 /** Accept one connection, if there is one: else *conn is NULL. limit: as in struct rondo_meet_conn. Out of
- * descriptors: a quiet error. */
+ * descriptors while one waits: a quiet error. */
 rondo_status rondo_meet_accept(int listener, size_t limit, struct rondo_meet_conn **conn);
 /** Queue a message of up to two pieces, and write what can be written. */
 rondo_status rondo_meet_send(struct rondo_meet_conn *conn, enum rondo_meet_kind kind, const void *data,

@@ -89,7 +89,7 @@ static struct rondo_meet_conn *find_conn(const struct rondo_meet_ranks *ranks, i
 {
     struct rondo_meet_conn *found = NULL;
     for (struct rondo_meet_conn *conn = ranks->conns; conn != NULL; conn = conn->next) {
-        if (conn->rank != rank || conn->state == RONDO_MEET_ACCEPTED_ || conn->state == RONDO_MEET_WELCOMED) {
+        if (conn->rank != rank || rondo_meet_is_unproved(conn->state)) {
             continue;
         }
         if (conn->sends) {
@@ -211,38 +211,87 @@ static rondo_status take_message(struct rondo_meet_ranks *ranks, struct rondo_me
     }
 }
 
+/* Drop the oldest connection that has proved nothing for so long. */
+static void drop_stranger(struct rondo_meet_ranks *ranks, int64_t silent_ns)
+{
+    int64_t now = rondo_now_ns();
+    for (struct rondo_meet_conn *conn = ranks->conns; conn != NULL; conn = conn->next) {
+        if (rondo_meet_is_unproved(conn->state) && now - conn->since_ns >= silent_ns) {
+            rondo_meet_end(conn, ETIMEDOUT);
+            return;
+        }
+    }
+}
+
+/* Out of descriptors: connections wait in the kernel, for a time. */
+static rondo_status run_short(struct rondo_meet_ranks *ranks, rondo_status status)
+{
+    int64_t now = rondo_now_ns();
+    drop_stranger(ranks, rondo_meet_silent_ns);
+    ranks->short_ns = ranks->short_ns == 0 ? now : ranks->short_ns;
+    return now - ranks->short_ns < rondo_meet_silent_ns ? RONDO_SUCCESS : rondo_fail_aloud(status);
+}
+
+static int count_strangers(const struct rondo_meet_ranks *ranks)
+{
+    int n = 0;
+    for (const struct rondo_meet_conn *conn = ranks->conns; conn != NULL; conn = conn->next) {
+        n += rondo_meet_is_unproved(conn->state);
+    }
+    return n;
+}
+
 static rondo_status accept_all(struct rondo_meet_ranks *ranks)
 {
     struct rondo_meet_conn *conn;
     do {
         rondo_status status = rondo_meet_accept(ranks->listener, limit_of(ranks), &conn);
         if (status != RONDO_SUCCESS) {
-            return rondo_fail_aloud(status);
+            return run_short(ranks, status);
         }
+        ranks->short_ns = 0;
         if (conn != NULL) {
             add_conn(ranks, conn);
+            if (count_strangers(ranks) > ranks->nranks + RONDO_MEET_STRANGERS) {
+                drop_stranger(ranks, 0);
+            }
         }
     } while (conn != NULL);
     return RONDO_SUCCESS;
 }
 
-/* Move all connections between ranks. An ended one stays in the list: it is still the one to send on. One by
- * which too much has come waits, and no other: what this round needs may come by any of them. */
+static rondo_status move_one(struct rondo_meet_ranks *ranks, struct rondo_meet_conn *conn)
+{
+    struct rondo_meet_head head;
+    const void *data;
+    if (conn->noted) {
+        return RONDO_SUCCESS;
+    }
+    rondo_meet_move(conn, conn->parked < PARKED, rondo_meet_ranks_judge, ranks);
+    while ((data = rondo_meet_next(conn, &head)) != NULL) {
+        RONDO_TRY(take_message(ranks, conn, &head, data));
+    }
+    if (conn->state == RONDO_MEET_ENDED) { /* here, or in a send */
+        conn->noted = 1;
+        note_end(ranks, conn);
+    }
+    return RONDO_SUCCESS;
+}
+
+/* Move all connections between ranks. An ended one stays in the list, unless it is a stranger's: it is still
+ * the one to send on. One by which too much has come waits, and no other: what this round needs may come by
+ * any of them. */
 rondo_status rondo_meet_ranks_move(struct rondo_meet_ranks *ranks)
 {
     RONDO_TRY(accept_all(ranks));
-    for (struct rondo_meet_conn *conn = ranks->conns; conn != NULL; conn = conn->next) {
-        struct rondo_meet_head head;
-        const void *data;
-        if (conn->state == RONDO_MEET_ENDED) {
-            continue;
-        }
-        rondo_meet_move(conn, conn->parked < PARKED, rondo_meet_ranks_judge, ranks);
-        while ((data = rondo_meet_next(conn, &head)) != NULL) {
-            RONDO_TRY(take_message(ranks, conn, &head, data));
-        }
-        if (conn->state == RONDO_MEET_ENDED) {
-            note_end(ranks, conn);
+    for (struct rondo_meet_conn **at = &ranks->conns; *at != NULL;) {
+        struct rondo_meet_conn *conn = *at;
+        RONDO_TRY(move_one(ranks, conn));
+        if (conn->noted && rondo_meet_is_unproved(conn->ended_in)) {
+            *at = conn->next;
+            rondo_meet_free(conn);
+        } else {
+            at = &conn->next;
         }
     }
     return RONDO_SUCCESS;

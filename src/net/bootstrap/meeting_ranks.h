@@ -3,11 +3,16 @@
  *
  * They are made when they are first needed, by whoever needs them. Both ends of a pair may do so at once: each
  * sends on the connection that it had first, so that messages of a direction stay in order, and reads both.
+ *
+ * Strangers may call, too. Of the connections that have proved nothing RONDO_MEET_STRANGERS more than there
+ * are ranks are kept, the newest ones; without descriptors, those that have said nothing for long make room.
  */
 #ifndef RONDO_NET_BOOTSTRAP_MEETING_RANKS_H
 #define RONDO_NET_BOOTSTRAP_MEETING_RANKS_H
 
 #include "net/bootstrap/meeting_conn.h"
+
+enum { RONDO_MEET_STRANGERS = 64 };
 
 /* A part or a note that has come. */
 struct rondo_meet_item {
@@ -27,6 +32,7 @@ struct rondo_meet_ranks {
     uint8_t *table; /* of all ranks' addresses; NULL: not known yet */
     uint8_t *state; /* enum rondo_rounds_state of each rank, as far as it is known */
     struct rondo_meet_conn *conns;
+    int64_t short_ns; /* since when a connection waits for a descriptor; 0: none does */
     struct rondo_meet_items parts, notes;
 };
 
