@@ -60,6 +60,8 @@ static void first_reason_wins_and_all_ranks_read_it(void **state)
     }
 }
 
+static struct world late_writer;
+
 /* When a writer dies between its two stores, readers know status and rank, and give up on the text. */
 static void reason_without_its_text_is_read_in_bounded_time(void **state)
 {
@@ -79,6 +81,34 @@ static void reason_without_its_text_is_read_in_bounded_time(void **state)
     rondo_control_abort(world.control[1], RONDO_TIMEOUT, 0, "too late");
     assert_int_equal(rondo_control_reason(world.control[0], text, &rank), RONDO_REMOTE_ERROR);
     world_close(&world);
+}
+
+static void *read_reason(void *arg)
+{
+    char *text = arg;
+    int rank;
+    (void)rondo_control_reason(late_writer.control[1], text, &rank);
+    return NULL;
+}
+
+/* A writer that others keep from its core for a while is neither dead nor stopped. */
+static void the_text_of_a_slow_writer_is_waited_for(void **state)
+{
+    const uint64_t fields = (uint64_t)RONDO_REMOTE_ERROR << 8 | UINT64_C(1) << 32;
+    struct rondo_control_reason *reason;
+    char text[RONDO_ERROR_TEXT];
+    pthread_t reader;
+    (void)state;
+    world_open(&late_writer, 2);
+    reason = late_writer.control[0]->reason;
+    atomic_store(&reason->word, fields | RONDO_REASON_WRITING);
+    assert_int_equal(pthread_create(&reader, NULL, read_reason, text), 0);
+    usleep(60000);
+    snprintf(reason->text, sizeof(reason->text), "the reason");
+    atomic_store(&reason->word, fields | RONDO_REASON_SET);
+    pthread_join(reader, NULL);
+    assert_string_equal(text, "the reason");
+    world_close(&late_writer);
 }
 
 static void long_reason_is_cut_and_terminated(void **state)
@@ -362,6 +392,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(first_reason_wins_and_all_ranks_read_it),
         cmocka_unit_test(reason_without_its_text_is_read_in_bounded_time),
+        cmocka_unit_test(the_text_of_a_slow_writer_is_waited_for),
         cmocka_unit_test(long_reason_is_cut_and_terminated),
         cmocka_unit_test(segment_of_another_communicator_is_refused),
         cmocka_unit_test(file_segment_leaves_no_name),

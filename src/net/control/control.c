@@ -10,8 +10,9 @@
 #include "base/pool.h"
 #include "base/process.h"
 
-/* How long to wait for a reason's text: its writer copies 512 bytes, unless it is dead or stopped. */
-enum { TEXT_WAIT_NS = 20 * 1000 * 1000 };
+/* How long to wait for a reason's text: its writer copies 512 bytes, unless it is dead or stopped, or others
+ * have its core. */
+enum { TEXT_WAIT_NS = 500 * 1000 * 1000 };
 
 /* Bytes before the inboxes: what every communicator uses. */
 static size_t first_bytes(const struct rondo_control_config *config)
@@ -316,7 +317,7 @@ int rondo_control_end(struct rondo_control *control, rondo_status status, int ra
                       const char *text)
 {
     struct rondo_control_reason *reason = control->reason;
-    uint64_t word = 0, fields, mine;
+    uint64_t word = 0, fields;
     if (status == RONDO_SUCCESS || status == RONDO_IN_PROGRESS) {
         status = RONDO_INTERNAL_ERROR;
     }
@@ -324,15 +325,13 @@ int rondo_control_end(struct rondo_control *control, rondo_status status, int ra
         rondo_loss_learn(control, rank, loss);
     }
     fields = reason_word(loss, status, control->local_rank, rank);
-    mine = fields | RONDO_REASON_WRITING;
-    if (!atomic_compare_exchange_strong_explicit(&reason->word, &word, mine, memory_order_acq_rel,
-                                                 memory_order_relaxed)) {
+    if (!atomic_compare_exchange_strong_explicit(&reason->word, &word, fields | RONDO_REASON_WRITING,
+                                                 memory_order_acq_rel, memory_order_relaxed)) {
         return 0;
     }
     snprintf(reason->text, sizeof(reason->text), "%s", text ? text : "");
-    /* Fails if a reader has given up waiting for the text. */
-    atomic_compare_exchange_strong_explicit(&reason->word, &mine, fields | RONDO_REASON_SET,
-                                            memory_order_release, memory_order_relaxed);
+    /* Also if a reader has given up waiting for the text: those to come have it. */
+    atomic_store_explicit(&reason->word, fields | RONDO_REASON_SET, memory_order_release);
     return 1;
 }
 
