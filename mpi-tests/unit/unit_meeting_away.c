@@ -1,13 +1,14 @@
 /* Meetings whose ranks are busy elsewhere for longer than a connection may be silent, in creations that do not
- * block; and whose creator runs out of descriptors. */
+ * block; whose creator runs out of descriptors; and whose table does not arrive. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
 
 #include <pthread.h>
+#include <string.h>
 #include "meeting_world.h"
-#include "net/bootstrap/meeting_conn.h"
+#include "net/bootstrap/meeting_ranks.h"
 
 /* The creator looks once a second at connections that are silent. */
 static const int64_t silent_ns = 300 * INT64_C(1000000), long_ns = 1500 * INT64_C(1000000);
@@ -100,12 +101,110 @@ static void the_table_waits_for_a_descriptor(void **state)
     all_meet(b, 2);
 }
 
+/* Rank 0 of 2 has registered, with this address. @return its connection to the creator */
+static struct rondo_meet_conn *rank_0_at(const struct rondo_meeting_id *id,
+                                         const uint8_t at[RONDO_ADDR_BYTES])
+{
+    struct rondo_meet_register mine = { .rank = 0, .nranks = 2 };
+    int64_t end_ns = rondo_now_ns() + DEADLINE_NS;
+    struct rondo_meet_conn *conn;
+    struct rondo_meet_head head;
+    memcpy(mine.addr, at, sizeof(mine.addr));
+    assert_int_equal(rondo_meet_connect(id, id->addr, 0, RONDO_MEET_ROOT, 1000, &conn), RONDO_SUCCESS);
+    assert_int_equal(rondo_meet_send(conn, RONDO_MEET_REGISTER, &mine, sizeof(mine), NULL, 0), RONDO_SUCCESS);
+    while (rondo_meet_next(conn, &head) == NULL) {
+        assert_true(rondo_now_ns() < end_ns);
+        rondo_meet_move(conn, 1, NULL, NULL);
+        usleep(1000);
+    }
+    assert_int_equal(head.kind, RONDO_MEET_ACCEPTED);
+    return conn;
+}
+
+static void the_end_of_rank_0_is_told(void **state)
+{
+    struct rondo_meeting_id id = new_id();
+    uint8_t addr[RONDO_ADDR_BYTES];
+    struct rondo_meet_conn *conn;
+    struct rondo_bootstrap *b;
+    int listener;
+    (void)state;
+    assert_int_equal(rondo_meet_listen(&listener, addr), RONDO_SUCCESS);
+    close(listener);
+    conn = rank_0_at(&id, addr);
+    b = call(id, 1, 2);
+    assert_int_equal(finish(b), RONDO_REMOTE_ERROR);
+    assert_non_null(strstr(rondo_error_text(), "rank 0 ("));
+    assert_non_null(strstr(rondo_error_text(), "cannot be reached by the process that made"));
+    b->ended = RONDO_REMOTE_ERROR;
+    b->ops->close(b, 0);
+    rondo_meet_free(conn);
+}
+
+/* Rank 0 takes the table, and does not pass it on. */
+static void a_table_that_is_late_is_no_used_id(void **state)
+{
+    struct rondo_meeting_id id = new_id();
+    int64_t end_ns = rondo_now_ns() + DEADLINE_NS;
+    uint8_t addr[RONDO_ADDR_BYTES];
+    struct rondo_meet_ranks zero;
+    struct rondo_meet_conn *conn;
+    struct rondo_bootstrap *b;
+    int ranks[4], n = 0;
+    rondo_status status;
+    (void)state;
+    assert_int_equal(rondo_meet_ranks_init(&zero, 0, 1), RONDO_SUCCESS);
+    assert_int_equal(rondo_meet_listen(&zero.listener, addr), RONDO_SUCCESS);
+    zero.id = id;
+    conn = rank_0_at(&id, addr);
+    b = call(id, 1, 2);
+    while (zero.conns == NULL || zero.conns->state != RONDO_MEET_ENDED) {
+        assert_true(rondo_now_ns() < end_ns);
+        assert_int_equal(b->ops->test(b), RONDO_IN_PROGRESS);
+        assert_int_equal(rondo_meet_ranks_move(&zero), RONDO_SUCCESS);
+        usleep(1000);
+    }
+    for (int i = 0; i < 20; i++) { /* the creator lets it go */
+        assert_int_equal(b->ops->test(b), RONDO_IN_PROGRESS);
+        usleep(1000);
+    }
+    while ((status = b->ops->missing(b, ranks, 4, &n)) == RONDO_IN_PROGRESS) {
+        assert_true(rondo_now_ns() < end_ns);
+        usleep(1000);
+    }
+    assert_int_equal(status, RONDO_TIMEOUT);
+    assert_non_null(strstr(rondo_error_text(), "it comes from rank 0, which"));
+    b->ended = status;
+    b->ops->close(b, 0);
+    rondo_meet_free(conn);
+    rondo_meet_ranks_release(&zero);
+}
+
+static void the_oldest_failures_are_forgotten(void **state)
+{
+    static const uint8_t addr[RONDO_ADDR_BYTES] = { 1 };
+    struct rondo_meeting_id first, id;
+    (void)state;
+    for (int i = 0; i < 65; i++) {
+        id = new_id();
+        first = i == 0 ? id : first;
+        assert_int_equal(rondo_meeting_register(&id, 0, 2, addr), RONDO_SUCCESS);
+        rondo_meeting_fail(id.name, id.serial, "it has failed");
+    }
+    assert_int_equal(rondo_meeting_register(&id, 1, 2, addr), RONDO_REMOTE_ERROR);
+    assert_int_equal(rondo_meeting_register(&first, 1, 2, addr), RONDO_INVALID_USAGE);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(ranks_that_were_busy_call_again, impatient, end),
         cmocka_unit_test_setup_teardown(the_table_waits_for_a_busy_rank, impatient, end),
         cmocka_unit_test_setup_teardown(the_table_waits_for_a_descriptor, full, end),
+        cmocka_unit_test(the_end_of_rank_0_is_told),
+        cmocka_unit_test_setup_teardown(the_end_of_rank_0_is_told, remote, end),
+        cmocka_unit_test_setup_teardown(a_table_that_is_late_is_no_used_id, remote, end),
+        cmocka_unit_test(the_oldest_failures_are_forgotten),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

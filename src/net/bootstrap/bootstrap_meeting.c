@@ -26,7 +26,8 @@ struct meeting_bootstrap {
     struct rondo_meet_ranks ranks;
     struct rondo_bootstrap *inner; /* of the hub, once it is known that all ranks are in this process */
     enum { MEETS_NOT, MEETS, HAS_MET } phase;
-    int registered, is_local;       /* local: the creator is this process */
+    int registered, is_local;       /* local: the creator is this process, and has yet to say that all came */
+    int looks;                      /* it is this process, and has said so: the table comes */
     int asks;                       /* root is a connection for a question only */
     uint8_t addr[RONDO_ADDR_BYTES]; /* of the listener */
     struct rondo_meet_conn *root;   /* to the creator; NULL: none */
@@ -79,12 +80,36 @@ static void root_close(struct meeting_bootstrap *self)
     }
 }
 
+/* The creator has let this rank go, and cannot say who is missing: it has exited, or all have come. */
+static rondo_status table_lost(const struct meeting_bootstrap *self, int all_came)
+{
+    const int parent = rondo_subtree_of(self->base.rank, self->base.nranks).parent;
+    char own[RONDO_SOCKET_ADDR_TEXT], from[64];
+    rondo_meet_text(own, self->addr);
+    if (parent < 0) {
+        snprintf(from, sizeof(from), "the process that made the unique id");
+    } else {
+        snprintf(from, sizeof(from), "rank %d", parent);
+    }
+    return rondo_fail(RONDO_TIMEOUT,
+                      "rank %d on %s: %s the table of all addresses has not come: it comes from %s, which "
+                      "has exited, waits for it too, or cannot reach this rank at %s; check "
+                      "RONDO_SOCKET_IFNAME",
+                      self->base.rank, rondo_log_host(),
+                      all_came ? "all ranks have come, but"
+                               : "the process that made the unique id does not answer, and",
+                      from, own);
+}
+
 static rondo_status root_lost(struct meeting_bootstrap *self)
 {
     char text[RONDO_SOCKET_ADDR_TEXT];
     int error = self->root->error;
     rondo_meet_text(text, self->ranks.id.addr);
     root_close(self);
+    if (self->registered && self->asks) {
+        return table_lost(self, error == 0 || error == EACCES);
+    }
     if (self->registered && !self->asks) {
         return rondo_fail(RONDO_REMOTE_ERROR,
                           "rank %d on %s: the process that made the unique id (pid %d on %s, %s) has exited "
@@ -192,13 +217,15 @@ static rondo_status enter_hub(struct meeting_bootstrap *self, struct rondo_hub *
 
 static rondo_status test_meeting(struct meeting_bootstrap *self)
 {
+    rondo_status status;
     if (self->is_local) {
         struct rondo_hub *hub;
-        rondo_status status = rondo_meeting_poll(&self->ranks.id, &hub);
+        status = rondo_meeting_poll(&self->ranks.id, &hub);
         if (status != RONDO_SUCCESS) {
             return status;
         }
         self->is_local = 0;
+        self->looks = hub == NULL;
         if (hub != NULL) {
             RONDO_TRY(enter_hub(self, hub));
         }
@@ -206,11 +233,12 @@ static rondo_status test_meeting(struct meeting_bootstrap *self)
     if (self->inner == NULL) {
         RONDO_TRY(rondo_meet_ranks_move(&self->ranks));
         if (self->ranks.table == NULL && self->root != NULL) {
-            rondo_status status = root_answer(self);
+            status = root_answer(self);
             return status == RONDO_SUCCESS ? RONDO_IN_PROGRESS : status;
         }
         if (self->ranks.table == NULL) {
-            return RONDO_IN_PROGRESS;
+            status = self->looks ? rondo_meeting_look(&self->ranks.id) : RONDO_SUCCESS;
+            return status == RONDO_SUCCESS ? RONDO_IN_PROGRESS : rondo_fail_aloud(status);
         }
         root_close(self);
     }
@@ -396,6 +424,10 @@ static rondo_status missing_of_root(struct meeting_bootstrap *self, int *ranks, 
         if (status == RONDO_IN_PROGRESS && rondo_now_ns() - self->asked_ns < ASK_NS) {
             return status;
         }
+        if (status == RONDO_SUCCESS && self->root == NULL && !self->asks) {
+            self->asked_ns = 0; /* let go meanwhile: call for this question */
+            return RONDO_IN_PROGRESS;
+        }
     }
     for (int i = 0; i < self->nmissing && *n < max; i++) {
         if (self->missing[i] >= 0 && self->missing[i] < self->base.nranks) {
@@ -428,7 +460,7 @@ static void give_up_meeting(struct meeting_bootstrap *self, const rondo_round_te
         return; /* one that was refused is no reason for the others to end */
     }
     if (self->is_local) {
-        rondo_meeting_fail(&self->ranks.id, text);
+        rondo_meeting_fail(self->ranks.id.name, self->ranks.id.serial, text);
         return;
     }
     if (self->asks) {

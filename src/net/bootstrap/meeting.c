@@ -18,12 +18,12 @@
 #include "net/bootstrap/siblings.h"
 
 enum {
-    ID_MAGIC = 0x7465656d,
     MOST_RANKS = 1 << 24,
     TICK_MS = 1000,    /* while there are connections */
     SIBLINGS_MS = 500, /* between looks at the job's processes, while ranks are missing */
     FULL_MS = 10,      /* until the next look for free descriptors */
-    MOST_KEPT = 256    /* connections that are kept until all ranks have registered */
+    MOST_FAILED = 64,  /* meetings that are remembered */
+    MOST_KEPT = 256    /* connections that are kept until rank 0 has the table */
 };
 
 struct meeting {
@@ -34,7 +34,9 @@ struct meeting {
     struct rondo_hub *hub;   /* all ranks are here, and of this process */
     int unpolled;            /* ranks of this process that have not fetched the outcome */
     int complete, untold;    /* untold: rank 0 has yet to be sent the table */
-    char *failed;            /* why a rank gave up; NULL: none did */
+    int tells;               /* the table is on its way */
+    char *failed;            /* why a rank gave up; NULL: none did. Then there are no addrs */
+    uint64_t nth;            /* of those that have failed */
 };
 
 /* All under the lock, except that the thread alone touches the connections. */
@@ -45,7 +47,8 @@ static struct {
     int listener, wake, stop;
     int complained, nkept; /* of too few descriptors; connections that are kept: the thread's */
     int nuntold;           /* meetings that are untold */
-    unsigned ended, seen;  /* meetings that are complete or have failed; how many of them the thread knows */
+    uint64_t nfailed;
+    unsigned ended, seen; /* meetings that are complete or have failed; how many of them the thread knows */
     struct rondo_siblings siblings; /* the thread's, once it runs */
     int64_t looked_ns;
     uint8_t addr[RONDO_ADDR_BYTES];
@@ -53,29 +56,6 @@ static struct {
     struct meeting *meetings;
     struct rondo_meet_conn *conns;
 } root = { .lock = PTHREAD_MUTEX_INITIALIZER, .listener = -1, .wake = -1 };
-
-/* ---- ids ---- */
-
-static uint64_t id_check(const struct rondo_meeting_id *id)
-{
-    return rondo_hash(id, offsetof(struct rondo_meeting_id, check), ID_MAGIC);
-}
-
-rondo_status rondo_meeting_check(const struct rondo_meeting_id *id)
-{
-    if (id->magic != ID_MAGIC || id->check != id_check(id)) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT,
-                          "these 128 bytes are not a unique id of this library: take them from one process, "
-                          "and carry them as bytes (an id as a C string is cut at its first zero)");
-    }
-    if (id->version != RONDO_VERSION_CODE) {
-        return rondo_fail(RONDO_INVALID_USAGE,
-                          "the unique id was made on %.*s by version %u of Rondo, this process on %s has %d: "
-                          "use one version in all processes",
-                          RONDO_MEETING_HOST, id->host, id->version, rondo_log_host(), RONDO_VERSION_CODE);
-    }
-    return RONDO_SUCCESS;
-}
 
 int rondo_meeting_is_mine(const struct rondo_meeting_id *id)
 {
@@ -97,8 +77,6 @@ static struct meeting *find(uint64_t name, uint64_t serial)
     return m;
 }
 
-static struct meeting *find_id(const struct rondo_meeting_id *id) { return find(id->name, id->serial); }
-
 static void forget(struct meeting *gone)
 {
     struct meeting **at = &root.meetings;
@@ -112,6 +90,16 @@ static void forget(struct meeting *gone)
     rondo_free(gone->addrs);
     free(gone->failed);
     rondo_free(gone);
+}
+
+/* Has rank 0 the table, if it comes from here? */
+static int has_met(const struct meeting *m) { return m->complete && !m->untold && !m->tells; }
+
+static void forget_done(struct meeting *m)
+{
+    if (m->unpolled == 0 && has_met(m) && m->failed == NULL) {
+        forget(m);
+    }
 }
 
 static int is_here(const struct meeting *m, int rank)
@@ -227,7 +215,7 @@ rondo_status rondo_meeting_poll(const struct rondo_meeting_id *id, struct rondo_
     rondo_status status = RONDO_IN_PROGRESS;
     *hub = NULL;
     pthread_mutex_lock(&root.lock);
-    m = find_id(id);
+    m = find(id->name, id->serial);
     if (m == NULL) {
         status = rondo_fail_quiet(RONDO_INTERNAL_ERROR, "a meeting is gone before its ranks have met");
     } else if (m->failed != NULL) {
@@ -238,12 +226,29 @@ rondo_status rondo_meeting_poll(const struct rondo_meeting_id *id, struct rondo_
         if (m->hub != NULL) {
             rondo_hub_retain(m->hub);
         }
-        if (--m->unpolled == 0 && !m->untold) {
-            forget(m);
-        }
+        m->unpolled--;
+        forget_done(m);
     }
     pthread_mutex_unlock(&root.lock);
     return status;
+}
+
+/* @return 1: it has failed, and why */
+static int failure_of(uint64_t name, uint64_t serial, rondo_round_text why)
+{
+    struct meeting *m;
+    pthread_mutex_lock(&root.lock);
+    m = find(name, serial);
+    snprintf(why, sizeof(rondo_round_text), "%s", m != NULL && m->failed != NULL ? m->failed : "");
+    pthread_mutex_unlock(&root.lock);
+    return why[0] != '\0';
+}
+
+rondo_status rondo_meeting_look(const struct rondo_meeting_id *id)
+{
+    rondo_round_text why;
+    int has = failure_of(id->name, id->serial, why);
+    return has ? rondo_fail_quiet(RONDO_REMOTE_ERROR, "%s", why) : RONDO_SUCCESS;
 }
 
 static int list_missing(uint64_t name, uint64_t serial, int32_t *ranks, int max)
@@ -252,8 +257,8 @@ static int list_missing(uint64_t name, uint64_t serial, int32_t *ranks, int max)
     int n = 0;
     pthread_mutex_lock(&root.lock);
     m = find(name, serial);
-    for (int r = 0; m != NULL && r < m->nranks && n < max; r++) {
-        if (!is_here(m, r)) {
+    for (int r = 0; m != NULL && m->failed == NULL && r < m->nranks && n < max; r++) {
+        if (!is_here(m, r) || (r == 0 && m->complete && !has_met(m))) {
             ranks[n++] = r;
         }
     }
@@ -266,30 +271,41 @@ void rondo_meeting_missing(const struct rondo_meeting_id *id, int *ranks, int ma
     *n = list_missing(id->name, id->serial, ranks, max);
 }
 
+/* Those that failed last are kept, for late ranks. */
+static void forget_oldest_failed(void)
+{
+    struct meeting *oldest = NULL;
+    int n = 0;
+    for (struct meeting *m = root.meetings; m != NULL; m = m->next) {
+        n += m->failed != NULL;
+        oldest = m->failed != NULL && (oldest == NULL || m->nth < oldest->nth) ? m : oldest;
+    }
+    if (n > MOST_FAILED) {
+        forget(oldest);
+    }
+}
+
 /* With the lock. */
 static void fail(struct meeting *m, const char *text)
 {
-    if (m->failed == NULL) {
+    if (m != NULL && m->failed == NULL) {
+        m->nth = ++root.nfailed;
+        rondo_free(m->addrs);
+        m->addrs = NULL;
         m->failed = strdup(text[0] != '\0' ? text : "a rank has given up");
+        root.nuntold -= m->untold;
+        m->untold = 0;
         root.ended++;
+        forget_oldest_failed();
         wake_thread();
     }
 }
 
-static void fail_call(uint64_t name, uint64_t serial, const char *text)
+void rondo_meeting_fail(uint64_t name, uint64_t serial, const char *text)
 {
-    struct meeting *m;
     pthread_mutex_lock(&root.lock);
-    m = find(name, serial);
-    if (m != NULL) {
-        fail(m, text);
-    }
+    fail(find(name, serial), text);
     pthread_mutex_unlock(&root.lock);
-}
-
-void rondo_meeting_fail(const struct rondo_meeting_id *id, const char *text)
-{
-    fail_call(id->name, id->serial, text);
 }
 
 /* ---- the thread ---- */
@@ -342,22 +358,46 @@ static void accepted(struct rondo_meet_conn *conn)
 /* What has become of the meeting of a rank that has registered? */
 static void tell(struct rondo_meet_conn *conn)
 {
-    struct meeting *m;
-    rondo_round_text why = "";
+    const struct rondo_auth_hello *hello = &conn->hello;
+    const struct meeting *m;
+    rondo_round_text why;
     int met;
     pthread_mutex_lock(&root.lock);
-    m = find(conn->hello.comm_hash, conn->hello.client);
-    met = m == NULL || m->complete;
-    if (!met && m->failed != NULL) {
-        snprintf(why, sizeof(why), "%s", m->failed);
-    }
+    m = find(hello->comm_hash, hello->client);
+    met = m == NULL || has_met(m);
     pthread_mutex_unlock(&root.lock);
-    if (why[0] != '\0') {
+    if (failure_of(hello->comm_hash, hello->client, why)) {
         refuse(conn, RONDO_REMOTE_ERROR, why);
-    }
-    if (met || why[0] != '\0') {
+        let_go(conn);
+    } else if (met) {
         let_go(conn);
     }
+}
+
+/* The connection by which rank 0 gets the table has ended, or need not be waited for. */
+static void table_ended(const struct rondo_meet_conn *conn)
+{
+    struct meeting *m;
+    pthread_mutex_lock(&root.lock);
+    m = find(conn->hello.comm_hash, conn->hello.client);
+    if (m != NULL) {
+        m->tells = 0;
+        root.ended++;
+        wake_thread();
+        if (m->failed == NULL && (conn->finishes != 2 || conn->error != 0)) {
+            char addr[RONDO_SOCKET_ADDR_TEXT];
+            rondo_round_text text;
+            rondo_meet_text(addr, m->addrs);
+            errno = conn->error != 0 ? conn->error : ECONNRESET;
+            snprintf(text, sizeof(text),
+                     "rank 0 (%s) has exited, or cannot be reached by the process that made the unique id, "
+                     "pid %d on %s (%m): check RONDO_SOCKET_IFNAME",
+                     addr, m->id.pid, m->id.host);
+            fail(m, text);
+        }
+        forget_done(m);
+    }
+    pthread_mutex_unlock(&root.lock);
 }
 
 /* The connection of a rank has ended. */
@@ -369,7 +409,7 @@ static void lost(const struct rondo_meet_conn *conn)
     struct meeting *m;
     pthread_mutex_lock(&root.lock);
     m = find(hello->comm_hash, hello->client);
-    if (m != NULL && !m->complete && conn->rank >= 0 && conn->rank < m->nranks) {
+    if (m != NULL && m->failed == NULL && !m->complete && conn->rank >= 0 && conn->rank < m->nranks) {
         rondo_meet_text(addr, m->addrs + (size_t)conn->rank * RONDO_ADDR_BYTES);
         snprintf(text, sizeof(text), "rank %d of %d (%s) has exited before all ranks had come", conn->rank,
                  m->nranks, addr);
@@ -432,13 +472,15 @@ static void answer(struct rondo_meet_conn *conn, const struct rondo_meet_head *h
         } else {
             refuse(conn, status, rondo_error_text());
         }
+    } else if (head->kind == RONDO_MEET_WHO && failure_of(hello->comm_hash, hello->client, text)) {
+        refuse(conn, RONDO_REMOTE_ERROR, text);
     } else if (head->kind == RONDO_MEET_WHO) {
         int n = list_missing(hello->comm_hash, hello->client, ranks, RONDO_MEETING_NAMES);
         (void)rondo_meet_send(conn, RONDO_MEET_MISSING, ranks, sizeof(*ranks) * (size_t)n, NULL, 0);
     } else if (head->kind == RONDO_MEET_FAILED && head->bytes == sizeof(text)) {
         memcpy(text, data, sizeof(text));
         text[sizeof(text) - 1] = '\0';
-        fail_call(hello->comm_hash, hello->client, text);
+        rondo_meeting_fail(hello->comm_hash, hello->client, text);
     } else {
         rondo_meet_end(conn, EPROTO);
     }
@@ -453,10 +495,12 @@ static int serve(struct rondo_meet_conn *conn, int64_t now, int news)
         return 1;
     }
     rondo_meet_move(conn, 1, judge, NULL);
-    while ((data = rondo_meet_next(conn, &head)) != NULL) {
+    while (!conn->calls && (data = rondo_meet_next(conn, &head)) != NULL) {
         answer(conn, &head, data);
     }
-    if (conn->kept && conn->state == RONDO_MEET_ENDED) {
+    if (conn->calls && conn->state == RONDO_MEET_ENDED) {
+        table_ended(conn);
+    } else if (conn->kept && conn->state == RONDO_MEET_ENDED) {
         root.nkept--;
         lost(conn);
     } else if (conn->kept) {
@@ -487,28 +531,35 @@ static rondo_status table_send(const struct meeting *m)
         rondo_meet_free(conn);
         return status;
     }
-    conn->closes = 1;
+    conn->finishes = 1;
     conn->next = root.conns;
     root.conns = conn;
     return RONDO_SUCCESS;
 }
 
-/* Out of descriptors, try again when connections have ended: those of this meeting's ranks are not kept. */
+/* Out of descriptors: ranks that come, and tables, need them more. */
+static void keep_none(rondo_status status)
+{
+    complain(status);
+    for (struct rondo_meet_conn *conn = root.conns; conn != NULL; conn = conn->next) {
+        if (conn->kept) {
+            let_go(conn);
+        }
+    }
+}
+
+/* Out of descriptors, try again when connections have ended. */
 static void send_tables(void)
 {
-    struct meeting *m, *next;
     pthread_mutex_lock(&root.lock);
-    for (m = root.meetings; m != NULL && root.nuntold > 0; m = next) {
+    for (struct meeting *m = root.meetings; m != NULL && root.nuntold > 0; m = m->next) {
         rondo_status status = m->untold ? table_send(m) : RONDO_SUCCESS;
-        next = m->next;
         if (status != RONDO_SUCCESS) {
-            complain(status);
+            keep_none(status);
         } else if (m->untold) {
             m->untold = 0;
+            m->tells = 1;
             root.nuntold--;
-            if (m->unpolled == 0) {
-                forget(m);
-            }
         }
     }
     pthread_mutex_unlock(&root.lock);
@@ -525,12 +576,7 @@ static void accept_all(void)
         root.conns = conn;
     }
     if (status != RONDO_SUCCESS) {
-        complain(status);
-        for (conn = root.conns; conn != NULL; conn = conn->next) { /* ranks that come need them more */
-            if (conn->kept) {
-                let_go(conn);
-            }
-        }
+        keep_none(status);
         poll(NULL, 0, FULL_MS);
     }
 }
@@ -632,6 +678,21 @@ static void free_conns(struct rondo_meet_conn **list)
     }
 }
 
+/* This process exits. Ranks whose table is written do not need it. */
+static void let_go_all(void)
+{
+    for (struct rondo_meet_conn *conn = root.conns; conn != NULL; conn = conn->next) {
+        if (conn->finishes == 2 && conn->state != RONDO_MEET_ENDED) {
+            table_ended(conn);
+        }
+    }
+    for (struct rondo_meet_conn *conn = root.conns; conn != NULL; conn = conn->next) {
+        if (conn->kept) {
+            tell(conn);
+        }
+    }
+}
+
 static void drop_all(void)
 {
     free_conns(&root.conns);
@@ -701,6 +762,7 @@ __attribute__((destructor)) static void end(void)
     pthread_mutex_unlock(&root.lock);
     if (runs) {
         pthread_join(root.thread, NULL);
+        let_go_all();
         drop_all();
     }
 }
@@ -710,19 +772,13 @@ static rondo_status create_call(struct rondo_meeting_id *id)
     struct meeting *m;
     RONDO_TRY(root.pid == getpid() ? RONDO_SUCCESS : begin());
     RONDO_TRY(RONDO_NEW(m, "a meeting of ranks"));
-    m->id.magic = ID_MAGIC;
-    m->id.version = RONDO_VERSION_CODE;
-    m->id.pid = root.pid;
     m->id.serial = ++root.serial;
     memcpy(m->id.addr, root.addr, sizeof(m->id.addr));
-    snprintf(m->id.host, sizeof(m->id.host), "%.*s", RONDO_MEETING_HOST - 1, rondo_log_host());
-    rondo_status status = rondo_random(&m->id.name, sizeof(m->id.name));
-    status = status == RONDO_SUCCESS ? rondo_random(m->id.secret, sizeof(m->id.secret)) : status;
+    rondo_status status = rondo_meeting_name(&m->id);
     if (status != RONDO_SUCCESS) {
         rondo_free(m);
         return status;
     }
-    m->id.check = id_check(&m->id);
     m->next = root.meetings;
     root.meetings = m;
     *id = m->id;

@@ -70,6 +70,7 @@ struct rondo_meet_conn {
     int rank;           /* at the other end; known to a server once it is WELCOMED */
     int sends;          /* the owner sends on this one of a pair's connections */
     int bye, closes;    /* the other end has said goodbye; close when all is written */
+    int finishes;       /* when all is written, say so (then 2), and read until the other end closes */
     int calls;          /* this end has made it */
     int kept, ready;    /* the creator's: of a rank that has registered; there is something to read */
     int eof, eof_error; /* nothing more can be read, and why (errno; 0: end of stream) */
