@@ -220,6 +220,37 @@ static void a_child_is_called_at_an_address_of_its_own(void **state)
     rondo_control_unlisten();
 }
 
+static void *move(void *arg)
+{
+    (void)arg;
+    while (!__atomic_load_n(&stop, __ATOMIC_RELAXED)) {
+        rondo_wire_lock();
+        usleep(2000);
+        rondo_wire_unlock();
+        usleep(500);
+    }
+    return NULL;
+}
+
+static void a_child_of_a_moving_wire_holds_nothing_open(void **state)
+{
+    uint8_t addr[RONDO_ADDR_BYTES];
+    pthread_t thread;
+    uint32_t number;
+    int open = 0;
+    (void)state;
+    assert_int_equal(rondo_control_listen(addr, &number), RONDO_SUCCESS);
+    __atomic_store_n(&stop, 0, __ATOMIC_RELAXED);
+    assert_int_equal(pthread_create(&thread, NULL, move, NULL), 0);
+    for (int i = 0; i < 20; i++) {
+        open += in_child(find_nothing_open, &rondo_wire->listener);
+    }
+    __atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
+    pthread_join(thread, NULL);
+    rondo_control_unlisten();
+    assert_int_equal(open, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -227,6 +258,7 @@ int main(void)
         cmocka_unit_test(a_child_of_a_busy_process_has_regions_of_its_own),
         cmocka_unit_test(a_child_listens_for_itself),
         cmocka_unit_test(a_child_is_called_at_an_address_of_its_own),
+        cmocka_unit_test(a_child_of_a_moving_wire_holds_nothing_open),
     };
     setenv("RONDO_SOCKET_IFNAME", "=lo", 1);
     rondo_params();

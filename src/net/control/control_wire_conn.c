@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/fork.h"
@@ -17,14 +18,39 @@
 
 enum { READS = 16 /* of a connection at a time */, EVENTS = 64, MOST_CALLS = 16 };
 #define DRAIN_NS INT64_C(1000000000)
+#define FORK_NS (100 * INT64_C(1000000))
 
 static pthread_mutex_t wire_mutex = PTHREAD_MUTEX_INITIALIZER;
 struct rondo_wire *rondo_wire;
+
+/* Another thread may be moving the wire, which takes a moment. A fork waits for it, but not for ever: it may
+ * come from a signal handler, in that very thread. */
+static _Thread_local int forks; /* with the lock */
+static void before_fork(void)
+{
+    struct timespec end;
+    clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_nsec += FORK_NS;
+    end.tv_sec += end.tv_nsec / 1000000000;
+    end.tv_nsec %= 1000000000;
+    if (pthread_mutex_timedlock(&wire_mutex, &end) == 0) {
+        forks = 1;
+    }
+}
+
+static void after_fork(void)
+{
+    if (forks) {
+        forks = 0;
+        pthread_mutex_unlock(&wire_mutex);
+    }
+}
 
 /* In a forked child all is the parent's. What holds sockets open is closed: else a parent that dies would
  * look silent to its peers, while the child lives. The set is shared with the parent: it stays as it is. */
 static void in_child(void)
 {
+    after_fork();
     int whole = rondo_fork_lock(&wire_mutex);
     if (whole && rondo_wire) {
         for (const struct rondo_wire_conn *conn = rondo_wire->conns; conn; conn = conn->next) {
@@ -37,7 +63,10 @@ static void in_child(void)
     }
     rondo_wire = NULL;
 }
-RONDO_AT_FORK(in_child)
+static void __attribute__((constructor)) watch_forks(void)
+{
+    (void)pthread_atfork(before_fork, after_fork, in_child);
+}
 
 void rondo_wire_lock(void) { pthread_mutex_lock(&wire_mutex); }
 int rondo_wire_trylock(void) { return pthread_mutex_trylock(&wire_mutex) == 0; }
