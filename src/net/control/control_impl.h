@@ -275,8 +275,9 @@ void rondo_wire_spread_later(struct rondo_control *control);
 /** For the control thread. @return a descriptor that is readable when something can move; -1: none. */
 int rondo_wire_epoll(void);
 /** For the control thread: move everything; when it is time, beat and look for silent peers.
- * @param restart  this process was itself stopped */
-void rondo_wire_tick(int64_t now, int restart, int64_t beat_ns, int64_t dead_ns);
+ * @param restart  this process was itself stopped
+ * @return 1: it is to be called again soon */
+int rondo_wire_tick(int64_t now, int restart, int64_t beat_ns, int64_t dead_ns);
 /** For waiting threads: move everything, unless another thread is doing so or has just done it. */
 void rondo_wire_poll(void);
 

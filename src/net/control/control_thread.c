@@ -27,6 +27,7 @@
 #define WAKE_NS INT64_C(1000000000)
 #define WIRE_EVENT (UINT32_MAX - 1)
 
+enum { SOON_MS = 20 /* until the wire is moved again, if it has calls to make */ };
 enum { FALLBACK_NS = 200 * 1000 * 1000 /* between looks at processes that have no pidfd */ };
 
 struct process {
@@ -341,7 +342,9 @@ static void *watcher_main(void *arg)
         timeout_ms = (int)((w->nfallback && w->beat_ns > FALLBACK_NS ? FALLBACK_NS : w->beat_ns) / 1000000);
         if (!w->stop) {
             pthread_mutex_unlock(&watcher_lock);
-            rondo_wire_tick(now, restart, w->beat_ns, w->dead_ns);
+            if (rondo_wire_tick(now, restart, w->beat_ns, w->dead_ns) && timeout_ms > SOON_MS) {
+                timeout_ms = SOON_MS;
+            }
             answer_wake(w->event);
             /* Only to sleep: the events may be out of date by the time the lock is held, so watcher_check
              * asks again. */

@@ -43,7 +43,7 @@
  * connection that ends without BYE means a dead process, and silence of RONDO_DEAD_AFTER an unresponsive
  * one: both end the communicators of its ranks that have not left. A process that refuses the connection
  * before it ever answered has ended, in order or not: that alone ends no communicator. One that takes the
- * call and ends it without a welcome is called again.
+ * call and ends it without a welcome is called again: at once, then after pauses, a limited number of times.
  *
  * Leave and ask. A rank that leaves tells all processes it is connected to; others learn it by asking. A
  * question to a rank's process is answered with the rank's state and its recent calls. Before either comes
@@ -161,6 +161,7 @@ struct rondo_wire_conn {
     int fd, error;                       /* error: why it has ended; 0: end of stream */
     int cut;                             /* errno of a send that failed because the network did */
     int ncalls;                          /* again, after the listener had ended the first one */
+    int64_t again_ns;                    /* there is no socket: when to call again; 0: there is one */
     enum rondo_wire_state state, ended_in;
     uint32_t events; /* for which epoll waits */
     uint8_t incoming, sending;
@@ -226,6 +227,7 @@ struct rondo_wire {
     struct rondo_wire_conn *conns, *ended;
     struct rondo_wire_conn *bucket[RONDO_WIRE_BUCKETS];
     int nunnamed; /* connections without a right hello */
+    int nagain;   /* connections that wait to call again */
     int64_t ticked_ns;
     uint64_t dropped[RONDO_WIRE_NUM_DROPS];
     struct rondo_wire_parked parked[RONDO_WIRE_PARKED];

@@ -17,6 +17,8 @@
 #include "base/param.h"
 
 enum { READS = 16 /* of a connection at a time */, EVENTS = 64, MOST_CALLS = 16 };
+#define PAUSE_NS (10 * INT64_C(1000000)) /* doubled with each call again, at most: */
+#define LONG_PAUSE_NS (100 * INT64_C(1000000))
 #define DRAIN_NS INT64_C(1000000000)
 #define FORK_NS (100 * INT64_C(1000000))
 
@@ -54,7 +56,9 @@ static void in_child(void)
     int whole = rondo_fork_lock(&wire_mutex);
     if (whole && rondo_wire) {
         for (const struct rondo_wire_conn *conn = rondo_wire->conns; conn; conn = conn->next) {
-            close(conn->fd);
+            if (conn->fd >= 0) {
+                close(conn->fd);
+            }
         }
         if (rondo_wire->listener >= 0) {
             close(rondo_wire->listener);
@@ -82,6 +86,7 @@ void rondo_wire_note(const char *fmt, ...)
 }
 
 static rondo_status conn_dial(struct rondo_wire_conn *conn, const struct rondo_peer *peer);
+static void conn_link(struct rondo_wire_conn *conn);
 
 static void conn_free(struct rondo_wire_conn *conn)
 {
@@ -111,6 +116,40 @@ static int pass_on(const struct rondo_wire_conn *ended)
     return n;
 }
 
+/* A listener that is short of something is given time. */
+static void wait_to_call(struct rondo_wire_conn *conn)
+{
+    int64_t pause_ns = conn->ncalls < 5 ? PAUSE_NS << (conn->ncalls - 1) : LONG_PAUSE_NS;
+    conn->again_ns = rondo_now_ns() + (pause_ns < LONG_PAUSE_NS ? pause_ns : LONG_PAUSE_NS);
+    conn->fd = -1;
+    conn_link(conn);
+    rondo_wire->nagain++;
+}
+
+/* Make the calls that are due. If this process lacks something, they wait again. */
+static void call_waiting(void)
+{
+    int64_t now = rondo_now_ns();
+    for (struct rondo_wire_conn *conn = rondo_wire->conns, *next; conn; conn = next) {
+        struct rondo_control *control = rondo_wire_control(conn->hello.comm_hash, conn->hello.client_rank);
+        int error = conn->error;
+        next = conn->next;
+        if (conn->again_ns == 0 || conn->again_ns > now) {
+            continue;
+        }
+        if (control != NULL && rondo_auth_nonce(conn->hello.nonce) == RONDO_SUCCESS &&
+            conn_dial(conn, &control->peers[conn->hello.server_rank]) == RONDO_SUCCESS) {
+            continue;
+        }
+        if (control != NULL && conn->error != ECONNREFUSED && conn->ncalls++ < MOST_CALLS) {
+            conn->error = error;
+            conn->again_ns = now + LONG_PAUSE_NS;
+        } else {
+            rondo_wire_end(conn, conn->error == ECONNREFUSED ? ECONNREFUSED : error);
+        }
+    }
+}
+
 /* A listener also ends the calls of living processes: those that were stopped before their hello, or whose
  * communicator it does not know for long, or one too many. If the process has ended, the next call is
  * refused. @return 1: it is called again, with what is queued */
@@ -127,12 +166,13 @@ static int call_again(struct rondo_wire_conn *conn)
     conn->ncalls++;
     conn->state = RONDO_WIRE_CONNECTING;
     conn->prev = NULL;
-    if (rondo_auth_nonce(conn->hello.nonce) != RONDO_SUCCESS ||
+    if (conn->ncalls > 1 || rondo_auth_nonce(conn->hello.nonce) != RONDO_SUCCESS ||
         conn_dial(conn, &control->peers[rank]) != RONDO_SUCCESS) {
-        if (conn->error != ECONNREFUSED) {
-            conn->error = error; /* what failed now is this process's, which may lack descriptors */
+        if (conn->error == ECONNREFUSED) {
+            return 0;
         }
-        return 0;
+        conn->error = error; /* what failed now is this process's, which may lack descriptors */
+        wait_to_call(conn);
     }
     rondo_wire_conn_use(conn);
     return 1;
@@ -228,6 +268,15 @@ static void conn_disuse(struct rondo_wire_conn *conn)
     }
 }
 
+static void conn_link(struct rondo_wire_conn *conn)
+{
+    conn->next = rondo_wire->conns;
+    if (conn->next) {
+        conn->next->prev = conn;
+    }
+    rondo_wire->conns = conn;
+}
+
 static struct rondo_wire_conn *conn_add(struct rondo_wire_conn *conn, int fd, uint32_t events)
 {
     struct epoll_event event = { .events = events, .data.ptr = conn };
@@ -237,11 +286,12 @@ static struct rondo_wire_conn *conn_add(struct rondo_wire_conn *conn, int fd, ui
     conn->fd = fd;
     conn->events = events;
     conn->since_ns = conn->beats.heard_ns = rondo_now_ns();
-    conn->next = rondo_wire->conns;
-    if (conn->next) {
-        conn->next->prev = conn;
+    if (conn->again_ns != 0) { /* it has waited in the list */
+        conn->again_ns = 0;
+        rondo_wire->nagain--;
+    } else {
+        conn_link(conn);
     }
-    rondo_wire->conns = conn;
     return conn;
 }
 
@@ -254,9 +304,13 @@ void rondo_wire_end(struct rondo_wire_conn *conn, int error)
     conn->state = RONDO_WIRE_ENDED;
     conn->error = error;
     rondo_wire->nunnamed -= rondo_wire_is_unnamed(conn->ended_in);
-    /* Closing alone would not remove it from the set while a forked child has the descriptor. */
-    epoll_ctl(rondo_wire->epoll, EPOLL_CTL_DEL, conn->fd, NULL);
-    close(conn->fd);
+    rondo_wire->nagain -= conn->again_ns != 0;
+    conn->again_ns = 0;
+    if (conn->fd >= 0) {
+        /* Closing alone would not remove it from the set while a forked child has the descriptor. */
+        epoll_ctl(rondo_wire->epoll, EPOLL_CTL_DEL, conn->fd, NULL);
+        close(conn->fd);
+    }
     *(conn->prev ? &conn->prev->next : &rondo_wire->conns) = conn->next;
     if (conn->next) {
         conn->next->prev = conn->prev;
@@ -510,6 +564,9 @@ void rondo_wire_progress(void)
 {
     struct epoll_event events[EVENTS];
     int n = epoll_wait(rondo_wire->epoll, events, EVENTS, 0);
+    if (rondo_wire->nagain > 0) {
+        call_waiting();
+    }
     for (int i = 0; i < n; i++) {
         if (events[i].data.ptr) {
             /* Connections that end stay in memory until the lock is given back. */

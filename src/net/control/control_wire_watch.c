@@ -278,8 +278,9 @@ int rondo_wire_epoll(void)
     return epoll;
 }
 
-void rondo_wire_tick(int64_t now, int restart, int64_t beat_ns, int64_t dead_ns)
+int rondo_wire_tick(int64_t now, int restart, int64_t beat_ns, int64_t dead_ns)
 {
+    int soon = 0;
     rondo_wire_lock();
     if (rondo_wire) {
         rondo_wire_progress();
@@ -293,6 +294,8 @@ void rondo_wire_tick(int64_t now, int restart, int64_t beat_ns, int64_t dead_ns)
             rondo_wire->ticked_ns = now;
             beat_all(now, dead_ns);
         }
+        soon = rondo_wire->nagain > 0;
     }
     rondo_wire_unlock();
+    return soon;
 }
