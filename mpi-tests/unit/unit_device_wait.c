@@ -9,6 +9,7 @@
 
 #include "comm/comm.h"
 #include "device_world.h"
+#include "kern/cuda/exec_cuda_impl.h"
 #include "kern/cuda/kernel_list.h"
 #include "tuner/tuner.h"
 
@@ -202,6 +203,68 @@ static void no_rank_fills_the_queue_that_others_need(void **state)
     device_ranks(RANKS, 1, one_ahead, NULL);
     unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
     unsetenv("FAKE_CUDA_QUEUES");
+    unsetenv("FAKE_CUDA_DEPTH");
+    setenv("FAKE_CUDA_IDLE", "1", 1);
+}
+
+enum { QUEUE = 4 };
+static int peer_leaves; /* else it never calls */
+
+static void nothing(void *arg) { (void)arg; }
+
+/* The driver blocks the second call: the stream is full of work behind the first one, whose kernel waits. */
+static void block(struct fake_rank *r, void *x, CUstream stream, pthread_barrier_t *all)
+{
+    FAKE_OK(r, rondo_all_reduce(x, x, COUNT, RONDO_INT32, RONDO_SUM, r->comm, RONDO_CUDA_STREAM(stream)));
+    for (int i = 1; i < QUEUE; i++) {
+        CU(cu()->LaunchHostFunc(stream, nothing, NULL));
+    }
+    __atomic_store_n(&r->comm->ctx->running.exec->words[0]->block[0].waits, 1,
+                     __ATOMIC_RELEASE); /* as the kernel says when it has waited for long */
+    pthread_barrier_wait(all);
+    FAKE_CHECK(r,
+               rondo_all_reduce(x, x, COUNT, RONDO_INT32, RONDO_SUM, r->comm, RONDO_CUDA_STREAM(stream)) !=
+                   RONDO_UNHANDLED_CUDA_ERROR,
+               "%s", rondo_last_error(NULL));
+}
+
+static void blocked(struct fake_rank *r)
+{
+    struct scene *scene = scene_of(r);
+    const struct device *d = device_of(r);
+    CUdeviceptr memory = device_new(COUNT * sizeof(int32_t));
+    rondo_status status = RONDO_SUCCESS, wanted = peer_leaves ? RONDO_REMOTE_ERROR : RONDO_TIMEOUT;
+    const double end = fake_now() + 20;
+    if (r->rank == 0) {
+        block(r, (void *)(uintptr_t)memory, d->stream, &scene->all);
+    } else {
+        pthread_barrier_wait(&scene->all);
+        fake_sleep_ms(50); /* until the call blocks; without it the test could only miss a hang */
+    }
+    while (!(peer_leaves && r->rank == 1) && status == RONDO_SUCCESS && fake_now() < end) {
+        FAKE_OK(r, rondo_comm_async_error(r->comm, &status));
+        fake_sleep_ms(1);
+    }
+    FAKE_CHECK(r, status == wanted || (peer_leaves && r->rank == 1), "%s: %s", rondo_status_string(status),
+               rondo_last_error(r->comm));
+    rondo_comm_abort(r->comm);
+    r->comm = NULL;
+    CU(cu()->StreamSynchronize(d->stream));
+    CU(cu()->MemFree(memory));
+}
+
+static void a_launch_that_the_driver_blocks_ends_without_its_peer(void **state)
+{
+    struct scene scene = { .fn = NULL };
+    (void)state;
+    unsetenv("FAKE_CUDA_IDLE");
+    setenv("FAKE_CUDA_DEPTH", "4", 1); /* QUEUE */
+    for (peer_leaves = 0; peer_leaves < 2; peer_leaves++) {
+        fake_params(SMALL, "MAX_NCHANNELS", "1", "TIMEOUT", peer_leaves ? "0" : "200ms", NULL);
+        pthread_barrier_init(&scene.all, NULL, RANKS);
+        device_ranks(RANKS, 0, blocked, &scene);
+        pthread_barrier_destroy(&scene.all);
+    }
     unsetenv("FAKE_CUDA_DEPTH");
     setenv("FAKE_CUDA_IDLE", "1", 1);
 }
@@ -559,6 +622,7 @@ int main(void)
         cmocka_unit_test(communicators_pass_on_their_memory_while_the_device_is_busy),
         cmocka_unit_test(kernels_are_loaded_before_the_first_call),
         cmocka_unit_test(no_rank_fills_the_queue_that_others_need),
+        cmocka_unit_test(a_launch_that_the_driver_blocks_ends_without_its_peer),
         cmocka_unit_test(few_connections_allow_one_call_ahead_and_are_warned_of),
         cmocka_unit_test(communicators_are_independent),
         cmocka_unit_test(in_implicit_order_communicators_take_turns),

@@ -8,8 +8,8 @@
  * Calls. A plan is built as for host memory and launched at once (kern/cuda/exec_cuda.h). Connections for its
  * sends and receives are made first, which waits for the peers. A thread of the communicator watches its
  * launches without CUDA calls: faults, deaths, RONDO_WARN_AFTER and RONDO_TIMEOUT. It also drives the net if
- * connections have a proxy. Calls hold the lock while they build and launch plans; the thread takes it to
- * inspect calls.
+ * connections have a proxy. Calls hold the lock while they build plans; the thread takes it to inspect calls, but
+ * not to end kernels after an error.
  */
 #ifndef RONDO_GPU_DEVICE_H
 #define RONDO_GPU_DEVICE_H
@@ -32,8 +32,8 @@ struct rondo_device {
     struct rondo_gpu_name *names; /* by local rank */
     uint8_t *modes;               /* enum rondo_p2p_mode to each local rank */
     struct rondo_shm_name *relays;
-    /* Held while a plan is built and launched, and by the thread while it inspects calls; not while waiting
-     * for anything. */
+    /* Held while a plan is built, and by the thread while it inspects calls; not while waiting for anything,
+     * so not in launches either. */
     pthread_mutex_t lock;
     /* Plans in progress: the launch that ends each, its collectives (first > last: none), what profiler
      * plugins know of it. */

@@ -265,12 +265,11 @@ rondo_status rondo_device_pair(struct rondo_ctx *ctx, int peer)
     return status == RONDO_SUCCESS || status == RONDO_IN_PROGRESS ? status : rondo_ctx_fail(ctx, status, -1);
 }
 
+/* Without the lock: a launch blocks while the driver's queue is full, perhaps behind a kernel that waits for a
+ * peer, and then only the communicator's thread can end that kernel. */
 static rondo_status step_launch(struct launch *l, int *moved)
 {
-    rondo_status status;
-    pthread_mutex_lock(&l->ctx->device->lock);
-    status = rondo_exec_cuda_step(l->ctx->running.exec, moved);
-    pthread_mutex_unlock(&l->ctx->device->lock);
+    rondo_status status = rondo_exec_cuda_step(l->ctx->running.exec, moved);
     l->launched = status == RONDO_SUCCESS;
     return status;
 }
@@ -356,24 +355,18 @@ static CUstream cuda_stream(const struct rondo_extra_stream *extra)
 
 static rondo_status begin(const struct launch *l)
 {
-    rondo_status status;
-    pthread_mutex_lock(&l->ctx->device->lock);
-    status = rondo_exec_cuda_begin(l->ctx->running.exec, l->stream, l->runs, l->nruns);
+    rondo_status status = rondo_exec_cuda_begin(l->ctx->running.exec, l->stream, l->runs, l->nruns);
     for (const struct rondo_extra_stream *extra = l->extra; extra != NULL && status == RONDO_SUCCESS;
          extra = extra->next) {
         status = rondo_exec_cuda_behind(l->ctx->running.exec, cuda_stream(extra));
     }
-    pthread_mutex_unlock(&l->ctx->device->lock);
     return status == RONDO_SUCCESS ? status : rondo_ctx_fail(l->ctx, status, -1);
 }
 
 /* A plan by itself: begin it and launch all that there is room for. */
 static rondo_status start(struct launch *l)
 {
-    rondo_status status;
-    pthread_mutex_lock(&l->ctx->device->lock);
-    status = rondo_exec_cuda_start(l->ctx->running.exec, l->stream, l->runs, l->nruns);
-    pthread_mutex_unlock(&l->ctx->device->lock);
+    rondo_status status = rondo_exec_cuda_start(l->ctx->running.exec, l->stream, l->runs, l->nruns);
     l->launched = status == RONDO_SUCCESS;
     return status;
 }

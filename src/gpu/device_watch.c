@@ -60,17 +60,17 @@ static void look_at_waits(struct rondo_ctx *ctx)
     }
 }
 
-/* Inspect calls now and then. A call in the making has the lock, and inspects for itself where it waits. */
+/* Inspect calls now and then. Errors and aborts end kernels without the lock, which a call holds perhaps for
+ * as long as the driver blocks it. A call that waits for peers inspects the rest for itself. */
 static void look(struct rondo_ctx *ctx)
 {
     if (__atomic_load_n(&ctx->life.state, __ATOMIC_ACQUIRE) != RONDO_COMM_READY ||
+        rondo_ctx_ready(ctx) != RONDO_SUCCESS || rondo_device_look(ctx) != RONDO_SUCCESS ||
         pthread_mutex_trylock(&ctx->device->lock) != 0) {
         return;
     }
-    if (rondo_ctx_ready(ctx) == RONDO_SUCCESS && rondo_device_look(ctx) == RONDO_SUCCESS) {
-        rondo_device_end_calls(ctx);
-        look_at_waits(ctx);
-    }
+    rondo_device_end_calls(ctx);
+    look_at_waits(ctx);
     pthread_mutex_unlock(&ctx->device->lock);
 }
 
