@@ -345,6 +345,51 @@ static void abort_ends_kernels_from_any_thread(void **state)
     pthread_barrier_destroy(&launched);
 }
 
+/* The rank's launches wait behind other work of its stream, until after the communicator's end. */
+static void not_begun(struct fake_rank *r)
+{
+    const struct device *d = device_of(r);
+    CUdeviceptr memory = device_new(8192);
+    void *x = (void *)(uintptr_t)memory;
+    DEVICE_CALL(r, d, .coll = FAKE_ALL_REDUCE, .type = RONDO_INT32, .count = 100, .seed = 1);
+    if (r->rank == 0) {
+        device_hold(d->stream);
+        for (int i = 0; i < 2; i++) {
+            FAKE_OK(r, rondo_all_reduce(x, x, 1000, RONDO_INT32, RONDO_SUM, r->comm,
+                                        RONDO_CUDA_STREAM(d->stream)));
+        }
+    }
+    pthread_barrier_wait(&launched);
+    rondo_comm_abort(r->comm);
+    r->comm = NULL;
+    pthread_barrier_wait(&launched);
+    FAKE_CHECK(r, device_held());
+    pthread_barrier_wait(&launched);
+    if (r->rank == 0) {
+        device_let_go();
+    }
+    CU(cu()->StreamSynchronize(d->stream)); /* the kernels have left */
+    CU(cu()->MemFree(memory));
+}
+
+/* In memory of P2P, of direct access, shared by the node, of the net. */
+static void memory_of_launches_that_have_not_begun_is_kept(void **state)
+{
+    (void)state;
+    pthread_barrier_init(&launched, NULL, 2);
+    for (int way = 0; way < 4; way++) {
+        switch (way) {
+        case 0: fake_params(SMALL, "P2P_CHECK", "50ms", NULL); break;
+        case 1: fake_params(SMALL, "P2P_CHECK", "50ms", DIRECT, NULL); break;
+        case 2: fake_params(SMALL, "P2P_CHECK", "50ms", "P2P_DISABLE", "1", NULL); break;
+        default: fake_params(SMALL, "P2P_CHECK", "50ms", "P2P_DISABLE", "1", "SHM_DISABLE", "1", NULL);
+        }
+        device_hold_begin();
+        device_ranks(2, 0, not_begun, NULL);
+    }
+    pthread_barrier_destroy(&launched);
+}
+
 /* ---- each driver call fails in turn ---- */
 
 static CUresult always_fails(void) { return CUDA_ERROR_UNKNOWN; }
@@ -541,6 +586,7 @@ int main(void)
         cmocka_unit_test(a_call_that_times_out_names_the_awaited_rank),
         cmocka_unit_test(a_missing_rank_ends_calls_of_messages),
         cmocka_unit_test(abort_ends_kernels_from_any_thread),
+        cmocka_unit_test(memory_of_launches_that_have_not_begun_is_kept),
         cmocka_unit_test(memory_is_freed_after_kernels_that_the_driver_never_reports),
         cmocka_unit_test(memory_that_an_upload_may_reach_is_kept),
         cmocka_unit_test(every_driver_call_may_fail),

@@ -13,8 +13,6 @@
 #include "comm/links.h"
 #include "gpu/gpu.h"
 
-enum { STOP_MS = 5000 };
-
 /* ---- the choice ---- */
 
 static rondo_status resolve(struct rondo_ctx *ctx)
@@ -325,11 +323,25 @@ static int is_through(struct rondo_exec *exec, int *unreported)
     return rondo_exec_cuda_ended(exec) >= rondo_exec_cuda_issued(exec) || rondo_exec_cuda_lost(exec);
 }
 
-/* Memory is freed after this: every kernel has left, or the device hangs. */
+/* Launches may yet begin, behind other work of their streams: what they read and write stays. */
+static void keep_memory(struct rondo_ctx *ctx)
+{
+    RONDO_WARN("rank %d: GPU %d (%s) has not ended the calls of communicator \"%s\" within RONDO_P2P_CHECK: "
+               "their memory is kept until the process ends",
+               ctx->job.rank, ctx->device->ordinal, ctx->device->gpu.bus_id, ctx->job.name);
+    rondo_exec_cuda_keep(ctx->running.exec);
+    ctx->wiring.net.kept = 1;
+    if (ctx->wiring.control != NULL) {
+        rondo_control_keep(ctx->wiring.control); /* copy engines write to its mailbox */
+    }
+}
+
+/* Memory is freed after this, unless it is kept. */
 static void stop(struct rondo_ctx *ctx)
 {
     struct timespec ms = { 0, 1000000 };
-    int unreported = 0, through = 0;
+    int64_t limit = rondo_params()->p2p_check, begin_ns;
+    int unreported = 0, through = 0, asked = 0;
     if (ctx->device == NULL) {
         return;
     }
@@ -343,16 +355,16 @@ static void stop(struct rondo_ctx *ctx)
         __atomic_load_n(&ctx->life.state, __ATOMIC_ACQUIRE) != RONDO_COMM_READY) {
         rondo_exec_cuda_abort(ctx->running.exec);
     }
-    for (int i = 0; i < STOP_MS && !(through = is_through(ctx->running.exec, &unreported)); i++) {
-        if (i == STOP_MS / 2) {
+    begin_ns = rondo_now_ns();
+    while (!(through = is_through(ctx->running.exec, &unreported)) && rondo_now_ns() - begin_ns < limit) {
+        if (!asked && rondo_now_ns() - begin_ns > limit / 2) {
+            asked = 1;
             rondo_exec_cuda_abort(ctx->running.exec); /* destroyed with work that does not end */
         }
         nanosleep(&ms, NULL);
     }
     if (!through) {
-        RONDO_WARN("rank %d: GPU %d (%s) has not ended the calls of communicator \"%s\" after %d ms: "
-                   "their memory is freed all the same",
-                   ctx->job.rank, ctx->device->ordinal, ctx->device->gpu.bus_id, ctx->job.name, STOP_MS);
+        keep_memory(ctx);
     }
 }
 
@@ -362,10 +374,12 @@ static void close_device(struct rondo_ctx *ctx)
     if (device == NULL) {
         return;
     }
-    if (device->kernels != NULL) {
-        rondo_cuda_kernels_put(device->kernels);
+    if (!ctx->wiring.net.kept) {
+        if (device->kernels != NULL) {
+            rondo_cuda_kernels_put(device->kernels);
+        }
+        rondo_cuda_close(&device->gpu);
     }
-    rondo_cuda_close(&device->gpu);
     pthread_mutex_destroy(&device->lock);
     pthread_mutex_destroy(&device->net);
     pthread_mutex_destroy(&device->wake_lock);

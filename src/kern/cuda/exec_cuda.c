@@ -146,7 +146,7 @@ static void free_entered(struct rondo_exec *exec)
 {
     const struct rondo_cuda *cuda = exec->cuda;
     rondo_cuda_direct_close(exec);
-    if (!exec->stuck) { /* else an upload may still read and write these */
+    if (!exec->stuck && !exec->kept) { /* else an upload may still read and write these */
         rondo_gpu_arena_release(&exec->arena);
         rondo_gpu_pinned_put(&exec->staging);
     }
@@ -162,8 +162,10 @@ static void free_entered(struct rondo_exec *exec)
             (void)cuda->StreamDestroy(streams[i]);
         }
     }
-    rondo_gpu_pinned_put(&exec->words_memory);
-    rondo_gpu_pinned_put(&exec->ring);
+    if (!exec->kept) {
+        rondo_gpu_pinned_put(&exec->words_memory);
+        rondo_gpu_pinned_put(&exec->ring);
+    }
 }
 
 static void exec_close(struct rondo_exec *exec)
@@ -418,6 +420,8 @@ void rondo_exec_cuda_abort(struct rondo_exec *exec)
     }
     rondo_cuda_copy_release(exec);
 }
+
+void rondo_exec_cuda_keep(struct rondo_exec *exec) { exec->kept = 1; }
 
 /* The blocks' words say so, or the event; without either the context can only tell that it is lost. */
 static CUresult query_entered(struct rondo_exec *exec)

@@ -140,6 +140,8 @@ rondo_status rondo_exec_cuda_fault(struct rondo_exec *exec);
 void rondo_exec_cuda_abort(struct rondo_exec *exec);
 /** RONDO_SUCCESS: all launches have ended; RONDO_IN_PROGRESS: not yet; else the device's error. */
 rondo_status rondo_exec_cuda_query(struct rondo_exec *exec);
+/** Not all launches have ended, and nobody waits for them: what they use stays when the executor closes. */
+void rondo_exec_cuda_keep(struct rondo_exec *exec);
 
 /** Is the device's context lost? Then none of its work runs any more. */
 int rondo_exec_cuda_lost(struct rondo_exec *exec);

@@ -271,7 +271,7 @@ void rondo_cuda_copy_close(struct rondo_exec *exec)
     if (c->fork != NULL) {
         (void)exec->cuda->EventDestroy(c->fork);
     }
-    if (c->pinned != NULL) {
+    if (c->pinned != NULL && !exec->kept) {
         (void)exec->cuda->MemHostUnregister(c->pinned);
     }
     STORE(exec->copies, NULL);

@@ -655,6 +655,17 @@ static int any_held(const struct rondo_cuda_direct *d)
     return held;
 }
 
+/* Kernels that have not ended may use all of it, so it stays. Peers may unmap what is this rank's. */
+static void leave_all(struct rondo_cuda_direct *d)
+{
+    for (int k = 0; d->places != NULL && k < RONDO_DIRECT_REGIONS; k++) {
+        STORE(mine(d)->note[k].serial, 0);
+    }
+    if (d->places != NULL) {
+        changed(d);
+    }
+}
+
 /* keep: do not free the destination of uploads. */
 static void take_back(struct rondo_cuda_direct *d, int keep)
 {
@@ -693,7 +704,9 @@ void rondo_cuda_direct_close(struct rondo_exec *exec)
     RONDO_INFO(RONDO_SUBSYS_DESTROY, "rank %d: %llu works used direct access", exec->config.rank,
                (unsigned long long)d->works);
     rondo_cuda_copy_close(exec);
-    if (d->places != NULL) {
+    if (exec->kept) {
+        leave_all(d);
+    } else if (d->places != NULL) {
         take_back(d, exec->stuck);
     } else if (!exec->stuck) {
         rondo_gpu_mem_close(&d->memory);

@@ -109,6 +109,7 @@ struct rondo_exec {
     struct rondo_cuda_copies *copies; /* exec_cuda_copy.c; NULL: none; atomic */
     CUresult unreported;              /* why `done` could not be recorded */
     int stuck;                        /* an upload was not waited for: keep its source and destination */
+    int kept;                         /* rondo_exec_cuda_keep */
     CUdeviceptr scratch;              /* for calls in place */
     size_t scratch_bytes;
     /* launches; `lock` protects what the watching thread reads too */

@@ -45,7 +45,9 @@ static size_t control_bytes(const struct rondo_control_config *config)
 static void control_free(struct rondo_control *control)
 {
     rondo_wire_free(control);
-    rondo_shm_close(&control->shm);
+    if (!control->kept) {
+        rondo_shm_close(&control->shm);
+    }
     rondo_inbox_clear(&control->inbox);
     rondo_free(control->local_ranks);
     rondo_free(control->local_of);
@@ -279,6 +281,8 @@ void rondo_control_close(struct rondo_control *control)
     }
     control_free(control);
 }
+
+void rondo_control_keep(struct rondo_control *control) { control->kept = 1; }
 
 const struct rondo_shm_name *rondo_control_arena(const struct rondo_control *control)
 {

@@ -117,6 +117,8 @@ rondo_status rondo_control_start(struct rondo_control *control);
 void rondo_control_leave(struct rondo_control *control);
 /** Stop watching, unmap, free. */
 void rondo_control_close(struct rondo_control *control);
+/** A GPU may still use the mailbox: close leaves the segment mapped. */
+void rondo_control_keep(struct rondo_control *control);
 
 /** @return the name of the leader's arena, which all can read who have attached. */
 const struct rondo_shm_name *rondo_control_arena(const struct rondo_control *control);

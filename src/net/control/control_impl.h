@@ -195,6 +195,7 @@ struct rondo_control {
     int64_t made_ns;
     _Atomic uint8_t told_loss; /* the loss that ended it is known to the process (control_loss.c) */
     struct rondo_shm shm;
+    int kept; /* rondo_control_keep */
     struct rondo_control_head *head;
     struct rondo_control_reason *reason;
     struct rondo_control_block *blocks, *own;

@@ -74,6 +74,11 @@ void rondo_pinned_release(struct rondo_pinned *pinned)
         }
         rondo_gpu_unrelax(before);
     }
+    rondo_pinned_leave(pinned);
+}
+
+void rondo_pinned_leave(struct rondo_pinned *pinned)
+{
     rondo_free(pinned->at);
     memset(pinned, 0, sizeof(*pinned));
 }

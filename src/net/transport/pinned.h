@@ -27,6 +27,8 @@ struct rondo_pinned {
 rondo_status rondo_pinned_map(struct rondo_pinned *pinned, void *host, size_t bytes, uint8_t **address);
 /** Unregister all. Nothing uses the memory any more. */
 void rondo_pinned_release(struct rondo_pinned *pinned);
+/** Forget all, registered as it is. */
+void rondo_pinned_leave(struct rondo_pinned *pinned);
 #else
 static inline rondo_status rondo_pinned_map(struct rondo_pinned *pinned, void *host, size_t bytes,
                                             uint8_t **address)
@@ -36,6 +38,7 @@ static inline rondo_status rondo_pinned_map(struct rondo_pinned *pinned, void *h
     return RONDO_SUCCESS;
 }
 static inline void rondo_pinned_release(struct rondo_pinned *pinned) { (void)pinned; }
+static inline void rondo_pinned_leave(struct rondo_pinned *pinned) { (void)pinned; }
 #endif
 
 #endif

@@ -97,12 +97,12 @@ static rondo_status map_open(struct rondo_net_state *state, struct rondo_pxn_map
     return RONDO_SUCCESS;
 }
 
-/* This rank no longer uses any memory of the relay: close it. */
+/* This rank no longer uses any memory of the relay, or its kernels keep that mapped: close it. */
 static void map_close(const struct rondo_net *net, struct rondo_pxn_map *map)
 {
     struct rondo_pxn_header *header = map->header;
     CUstreamCaptureMode before;
-    if (map->block.base != NULL) {
+    if (map->block.base != NULL && !net->kept) {
         rondo_gpu_relax(&before);
         rondo_gpu_mem_close(&map->block);
         rondo_gpu_unrelax(before);
@@ -115,7 +115,9 @@ static void map_close(const struct rondo_net *net, struct rondo_pxn_map *map)
     if (header != NULL) {
         rondo_pxn_ring(header);
     }
-    rondo_shm_close(&map->shm);
+    if (!net->kept) {
+        rondo_shm_close(&map->shm);
+    }
     map->header = NULL;
 }
 
@@ -343,7 +345,7 @@ rondo_status rondo_pxn_progress(struct rondo_net_end *end, uint64_t tail, int *b
 void rondo_pxn_disconnect(struct rondo_net_end *end)
 {
     struct rondo_pxn_cell *cell = end->pxn->cell;
-    rondo_pinned_release(&end->pinned);
+    (end->owner->net->kept ? rondo_pinned_leave : rondo_pinned_release)(&end->pinned);
     if (cell != NULL) {
         rondo_pxn_store(&cell->sender, RONDO_PXN_CLOSED);
         rondo_pxn_ring(end->pxn->map->header);

@@ -169,6 +169,7 @@ struct rondo_net {
     /* For GPU communicators, else NULL; arrays by local rank. The device stays open until the net is
      * closed; the caller owns gpus and p2p_modes. */
     const struct rondo_cuda_device *device;
+    int kept; /* kernels of the device may still use this net's memory: closing leaves all of it mapped */
     const struct rondo_gpu_name
         *gpus;          /* each rank's device memory, from its rondo_net_gpu; set before rondo_net_check */
     uint8_t *p2p_modes; /* enum rondo_p2p_mode with each rank; set before rondo_net_check */

@@ -270,6 +270,10 @@ static rondo_status net_offer(void *state, struct rondo_link *link, struct rondo
 
 static void end_unmap(struct rondo_net_end *end)
 {
+    if (end->owner->net->kept) {
+        rondo_pinned_leave(&end->pinned);
+        return;
+    }
     rondo_pinned_release(&end->pinned);
     if (end->memory != NULL && !end->borrowed) {
         munmap(end->memory, end->bytes);

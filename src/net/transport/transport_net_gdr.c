@@ -184,9 +184,11 @@ void rondo_net_gdr_close(struct rondo_net_state *state)
     while (state->pool != NULL) {
         struct rondo_net_pool *pool = state->pool;
         state->pool = pool->older;
-        rondo_gpu_relax(&before);
-        rondo_gpu_mem_close(&pool->mem);
-        rondo_gpu_unrelax(before);
+        if (!state->net->kept) {
+            rondo_gpu_relax(&before);
+            rondo_gpu_mem_close(&pool->mem);
+            rondo_gpu_unrelax(before);
+        }
         rondo_free(pool);
     }
 }

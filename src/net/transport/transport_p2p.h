@@ -70,7 +70,7 @@ struct rondo_p2p {
                                            * line */
     uint64_t *constant, *word;
     int64_t deadline_ns; /* of the check; 0: not begun */
-    int stuck;           /* copies of the check never completed: nothing they use may be freed */
+    int stuck;           /* copies, or kernels, have not ended: nothing that they use may be freed */
 };
 
 /* One end; link->state. */

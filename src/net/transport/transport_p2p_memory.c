@@ -461,6 +461,7 @@ static void blocks_close(struct rondo_p2p *p2p)
 void rondo_p2p_drop(struct rondo_p2p *p2p)
 {
     check_end(p2p);
+    p2p->stuck |= p2p->net->kept;
     p2p->stuck |= p2p->stream != NULL && rondo_p2p_wait(p2p, p2p->stream, patience()) != RONDO_SUCCESS;
     maps_close(p2p);
     blocks_close(p2p);

@@ -235,10 +235,8 @@ static rondo_status arena_make(struct shm *shm)
     return RONDO_SUCCESS;
 }
 
-static void shm_close(void *state)
+static void unmap_all(struct shm *shm)
 {
-    struct shm *shm = state;
-
     rondo_pinned_release(&shm->pinned);
     for (int i = 0; shm->map != NULL && i < shm->net->nlocal; i++) {
         if (i != shm->net->local_rank) {
@@ -246,6 +244,18 @@ static void shm_close(void *state)
         }
     }
     arena_drop(shm);
+}
+
+static void shm_close(void *state)
+{
+    struct shm *shm = state;
+
+    if (shm->net->kept) {
+        rondo_shm_unlink(&shm->arena);
+        rondo_pinned_leave(&shm->pinned);
+    } else {
+        unmap_all(shm);
+    }
     rondo_free(shm->map);
     rondo_free(shm->lazy);
     rondo_free(shm);
