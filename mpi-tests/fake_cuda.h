@@ -10,6 +10,7 @@
  *   FAKE_CUDA_NO_PEER=0-1,2-3  pairs without peer access
  *   FAKE_CUDA_NO_VMM=1         no memory shareable by descriptor
  *   FAKE_CUDA_DMABUF=1         offer DMA-BUF descriptors (of plain memory, which no NIC accepts)
+ *   FAKE_CUDA_ALIAS=1          devices see shared memory that is registered at another address
  *   FAKE_CUDA_ORDERED=1        NICs' writes need no flush
  *   FAKE_CUDA_THREADS=64       threads of a block of Rondo's, whatever the launch says; 0: what it says
  *   FAKE_CUDA_SEED=7           threads of a block take turns at random, and their stores become visible late
@@ -96,6 +97,7 @@ struct fake_memory {
     int fd;
     int refs;
     uint64_t nonce;
+    uintptr_t alias; /* of registered memory: the same pages, as devices see them; 0: the same address */
 };
 
 /* After the bytes of a descriptor's memory: its identity. */

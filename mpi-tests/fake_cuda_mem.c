@@ -240,6 +240,23 @@ CUresult cuMemHostAlloc(void **pointer, size_t bytes, unsigned flags)
     return result;
 }
 
+/* Shared memory can be mapped a second time. The alias is known as memory, too. */
+static void make_alias(struct fake_memory *m)
+{
+    void *p = fake_number("FAKE_CUDA_ALIAS", 0) != 0 ? mremap((void *)m->base, 0, m->bytes, MREMAP_MAYMOVE)
+                                                     : MAP_FAILED;
+    if (p != MAP_FAILED && fake_add(FAKE_REGISTERED, (uintptr_t)p, m->bytes, -1) != NULL)
+        m->alias = (uintptr_t)p;
+}
+
+static void forget_alias(const struct fake_memory *m)
+{
+    if (m->alias != 0) {
+        fake_forget(fake_find(m->alias));
+        munmap((void *)m->alias, m->bytes);
+    }
+}
+
 static CUresult forget_host(enum fake_kind kind, void *pointer, CUresult unknown)
 {
     struct fake_memory *m;
@@ -251,6 +268,7 @@ static CUresult forget_host(enum fake_kind kind, void *pointer, CUresult unknown
     if (result == CUDA_SUCCESS && m == NULL) result = unknown;
     if (result == CUDA_SUCCESS) {
         if (kind == FAKE_PINNED) free(pointer);
+        forget_alias(m);
         fake_forget(m);
     }
     pthread_mutex_unlock(&fake.lock);
@@ -277,8 +295,11 @@ CUresult cuMemHostRegister(void *pointer, size_t bytes, unsigned flags)
         if ((uintptr_t)pointer < m->base + m->bytes && m->base < (uintptr_t)pointer + bytes)
             result = CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
     }
-    if (result == CUDA_SUCCESS && fake_add(FAKE_REGISTERED, (uintptr_t)pointer, bytes, -1) == NULL)
-        result = CUDA_ERROR_OUT_OF_MEMORY;
+    if (result == CUDA_SUCCESS) {
+        struct fake_memory *m = fake_add(FAKE_REGISTERED, (uintptr_t)pointer, bytes, -1);
+        if (m == NULL) result = CUDA_ERROR_OUT_OF_MEMORY;
+        if (m != NULL) make_alias(m);
+    }
     pthread_mutex_unlock(&fake.lock);
     return result;
 }
@@ -300,6 +321,7 @@ CUresult cuMemHostGetDevicePointer(CUdeviceptr *device, void *pointer, unsigned 
     m = fake_find((uintptr_t)pointer);
     pthread_mutex_unlock(&fake.lock);
     *device = (CUdeviceptr)pointer;
+    if (m != NULL && m->alias != 0) *device = m->alias + ((uintptr_t)pointer - m->base);
     return m != NULL && m->device < 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 

@@ -47,13 +47,38 @@ static void collectives_are_right_through_sockets(void **state)
     device_ranks(2, 0, all_to_all_by_hand, NULL);
 }
 
-/* Slots in host memory, mapped on both GPUs. */
+/* Kernels use the device's addresses, hosts their own. */
+static int is_elsewhere(const struct rondo_link *link)
+{
+    return (const void *)link->conn.head != (const void *)link->head &&
+           (const void *)link->conn.tail != (const void *)link->tail;
+}
+
+static void at_device_addresses(struct fake_rank *r)
+{
+    const struct rondo_wiring *wiring = &r->comm->ctx->wiring;
+    all_to_all_by_hand(r);
+    for (int i = 0; i < wiring->nlinks; i++) {
+        FAKE_CHECK(r, is_elsewhere(&wiring->links[i]), "link %d", i);
+    }
+    for (int p = 0; p < r->nranks; p++) {
+        for (int d = 0; d < 2 && p != r->rank; d++) {
+            FAKE_CHECK(r, is_elsewhere(&wiring->p2p[p]->link[d]), "direction %d with rank %d", d, p);
+        }
+    }
+}
+
+/* Slots in host memory, mapped on both GPUs, which may see it elsewhere. */
 static void collectives_are_right_through_shared_memory(void **state)
 {
     (void)state;
     fake_params(SMALL, "MAX_NCHANNELS", "2", "P2P_DISABLE", "1", NULL);
     device_ranks(2, 0, device_every_collective, NULL);
     device_ranks(3, 0, all_to_all_by_hand, NULL);
+    setenv("FAKE_CUDA_ALIAS", "1", 1);
+    device_ranks(2, 0, device_every_collective, NULL);
+    device_ranks(3, 0, at_device_addresses, NULL);
+    unsetenv("FAKE_CUDA_ALIAS");
 }
 
 static void ranks_may_share_a_gpu_when_allowed(void **state)

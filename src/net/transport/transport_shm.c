@@ -99,6 +99,7 @@ struct shm_map {
 };
 
 struct shm_link {
+    struct rondo_conn_head *head;    /* the conn's, while it has credit */
     size_t line, slots, slots_bytes; /* in our arena */
     struct rondo_slots own;          /* or a part of their own, of a receiver */
     struct rondo_shm part;           /* of a sender: the receiver's */
@@ -440,13 +441,14 @@ static struct rondo_conn_head no_credit = { .head = -(uint64_t)RONDO_SLOTS };
 static rondo_status conn_fill(struct shm *shm, struct rondo_link *link, struct shm_place place)
 {
     struct rondo_conn *conn = &link->conn;
+    struct shm_link *own = link->state;
     uint8_t *tail, *head;
 
     RONDO_TRY(rondo_pinned_map(&shm->pinned, place.tail, RONDO_CTRL_ALIGN, &tail));
     RONDO_TRY(rondo_pinned_map(&shm->pinned, place.head, RONDO_CTRL_ALIGN, &head));
     memset(conn, 0, sizeof(*conn));
     conn->tail = (struct rondo_conn_tail *)tail;
-    conn->head = (struct rondo_conn_head *)head;
+    conn->head = own->head = (struct rondo_conn_head *)head;
     link->tail = (struct rondo_conn_tail *)place.tail;
     link->head = (struct rondo_conn_head *)place.head;
     conn->peer = link->peer;
@@ -623,7 +625,7 @@ static rondo_status shm_wire(void *state, struct rondo_link *link)
         }
         RONDO_TRY(map_get(shm, link->peer, &map));
         RONDO_TRY(slots_of(shm, link, map, line, &slots));
-        link->conn.head = link->head;
+        link->conn.head = own->head;
         link->conn.seen = link->conn.step; /* the receiver has consumed what was posted, a hello or nothing */
         return conn_slots(shm, link, slots);
     }
@@ -651,7 +653,7 @@ static rondo_status shm_use(void *state, struct rondo_link *link)
         conn->seen = no_credit.head;
         return RONDO_IN_PROGRESS;
     }
-    conn->head = link->head;
+    conn->head = own->head;
     if (conn->seen == no_credit.head) {
         conn->seen = conn->step; /* the receiver has consumed all, or it would have kept the slots */
     }
