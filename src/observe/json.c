@@ -235,8 +235,10 @@ static void flight_entry(FILE *out, const struct rondo_seen_comm *comm, const st
             (unsigned long long)call->count, torch_type(call), call->state == 2 ? "completed" : "started",
             (long long)call->begin_ns);
     if (call->end_ns != 0) {
-        fprintf(out, "%lld, \"duration_ms\": %.6f", (long long)call->end_ns,
-                (double)(call->end_ns - call->begin_ns) * 1e-6);
+        /* From integers: a program's locale may have a decimal comma. */
+        long long ns = call->end_ns > call->begin_ns ? (long long)(call->end_ns - call->begin_ns) : 0;
+        fprintf(out, "%lld, \"duration_ms\": %lld.%06lld", (long long)call->end_ns, ns / 1000000,
+                ns % 1000000);
     } else {
         fprintf(out, "null");
     }

@@ -1,17 +1,24 @@
 /* Events become records (trace.h). */
 #include "prof/trace/trace.h"
 
+#include <errno.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
+
+#include "base/rondo_types.def"
 
 struct trace_settings trace_settings;
 
 enum { SMALL = 64 << 10, LARGE = 2 << 20 /* bytes of the first chunk, and of later ones: a huge page */ };
 
 /* ---- settings ---- */
+
+#define MAX_DEFAULT "1000000"
 
 static const char *setting(const char *name, const char *otherwise)
 {
@@ -31,16 +38,47 @@ static int has_word(const char *list, const char *word)
     return 0;
 }
 
+static void refuse(const char *name, const char *text, const char *allowed, const char *taken)
+{
+    fprintf(stderr, "rondo-trace: %s=\"%.300s\" is not allowed: %s; %s is used\n", name, text, allowed,
+            taken);
+}
+
+static enum trace_level level_of(const char *text)
+{
+    static const char *const name[] = { "calls", "channels", "steps" };
+    for (int i = TRACE_CALLS; i <= TRACE_STEPS; i++) {
+        if (strcasecmp(text, name[i]) == 0) {
+            return (enum trace_level)i;
+        }
+    }
+    refuse("RONDO_TRACE_LEVEL", text, "choose calls, channels or steps", name[TRACE_CHANNELS]);
+    return TRACE_CHANNELS;
+}
+
+static uint64_t max_of(const char *text)
+{
+    char *end;
+    errno = 0;
+    unsigned long long n = strtoull(text, &end, 10);
+    if (text[0] >= '0' && text[0] <= '9' && *end == '\0' && errno == 0) {
+        return n;
+    }
+    refuse("RONDO_TRACE_MAX", text, "give a whole number of events", MAX_DEFAULT);
+    return strtoull(MAX_DEFAULT, NULL, 10);
+}
+
 static void read_settings(void)
 {
-    const char *level = setting("RONDO_TRACE_LEVEL", "channels"),
+    const char *prefix = setting("RONDO_TRACE_FILE", "rondo-trace"),
                *summary = setting("RONDO_TRACE_SUMMARY", "text");
-    trace_settings.level = strcasecmp(level, "calls") == 0   ? TRACE_CALLS
-                           : strcasecmp(level, "steps") == 0 ? TRACE_STEPS
-                                                             : TRACE_CHANNELS;
-    trace_settings.max = strtoull(setting("RONDO_TRACE_MAX", "1000000"), NULL, 10);
-    snprintf(trace_settings.prefix, sizeof trace_settings.prefix, "%s",
-             setting("RONDO_TRACE_FILE", "rondo-trace"));
+    trace_settings.level = level_of(setting("RONDO_TRACE_LEVEL", "channels"));
+    trace_settings.max = max_of(setting("RONDO_TRACE_MAX", MAX_DEFAULT));
+    if (strlen(prefix) >= sizeof trace_settings.prefix) {
+        refuse("RONDO_TRACE_FILE", prefix, "it is too long", "rondo-trace");
+        prefix = "rondo-trace";
+    }
+    snprintf(trace_settings.prefix, sizeof trace_settings.prefix, "%s", prefix);
     trace_settings.text = has_word(summary, "text");
     trace_settings.json = has_word(summary, "json");
     trace_settings.prometheus = has_word(summary, "prometheus");
@@ -164,21 +202,17 @@ static struct trace_record *take(struct trace_context *c)
 /* Bytes of an element, by the names that NCCL and Rondo give to types. */
 static size_t size_of_type(const char *type)
 {
+#define TYPE_ROW(ctx, name, NAME, value, storage, ...) { #name, sizeof(storage) },
     static const struct {
         const char *name;
         size_t bytes;
-    } others[] = { { "i16", 2 },         { "u16", 2 },      { "b8", 1 },      { "b16", 2 },
-                   { "b32", 4 },         { "b64", 8 },      { "ld", 16 },     { "cf32", 8 },
-                   { "cf64", 16 },       { "cld", 32 },     { "int_int", 8 }, { "float_int", 8 },
-                   { "float_float", 8 }, { "short_int", 8 } };
+    } types[] = { RONDO_DTYPE_TABLE(TYPE_ROW, ) };
+#undef TYPE_ROW
     size_t n = strlen(type);
-    if (strncmp(type, "nccl", 4) != 0) {
-        for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
-            if (strcmp(type, others[i].name) == 0) {
-                return others[i].bytes;
-            }
+    for (size_t i = 0; strncmp(type, "nccl", 4) != 0 && i < sizeof types / sizeof types[0]; i++) {
+        if (strcmp(type, types[i].name) == 0) {
+            return types[i].bytes;
         }
-        return 16; /* the other pairs */
     }
     return n > 2 && strcmp(type + n - 2, "64") == 0   ? 8
            : n > 2 && strcmp(type + n - 2, "32") == 0 ? 4
@@ -217,17 +251,24 @@ static void fill_p2p(struct trace_record *r, const struct rondo_prof_descr_v4 *d
 /* The first lane of its connection that no open step has; the last one for all that come too many. */
 static void take_lane(struct trace_record *r)
 {
-    if (r->parent != NULL) {
-        r->step.lane = ~r->parent->op.lanes != 0 ? __builtin_ctz(~r->parent->op.lanes) : 31;
-        r->parent->op.lanes |= 1u << r->step.lane;
-    }
+    r->step.lane = ~r->parent->op.lanes != 0 ? __builtin_ctz(~r->parent->op.lanes) : 31;
+    r->parent->op.lanes |= 1u << r->step.lane;
+}
+
+/* NCCL moves another process's data where that process has no way to the network itself (PXN). Context and
+ * parent of such an event are pointers of that process. */
+static int is_foreign(const struct rondo_prof_descr_v4 *d, uint32_t type)
+{
+    return (type == RONDO_PROF_PROXY_OP && d->proxy_op.pid != getpid()) ||
+           (type == RONDO_PROF_PROXY_STEP && d->parent == NULL); /* a step of such an operation */
 }
 
 static int start(void *context, void **handle, const struct rondo_prof_descr_v4 *d, uint32_t type)
 {
     struct trace_record *r;
     *handle = NULL;
-    if (!((int)type & (RONDO_PROF_COLL | RONDO_PROF_P2P | RONDO_PROF_KERNEL_CH | RONDO_PROF_PROXY_OP |
+    if (is_foreign(d, type) ||
+        !((int)type & (RONDO_PROF_COLL | RONDO_PROF_P2P | RONDO_PROF_KERNEL_CH | RONDO_PROF_PROXY_OP |
                        RONDO_PROF_PROXY_STEP)) ||
         (r = take(context)) == NULL) {
         return 0;
@@ -279,9 +320,13 @@ static int is_call(const struct trace_record *r)
 
 static int stop(void *handle)
 {
-    struct trace_record *r = handle, *up = r->parent;
+    struct trace_record *r = handle, *up;
+    if (r == NULL) {
+        return 0;
+    }
+    up = r->parent;
     r->stop = trace_ticks();
-    if (r->type == RONDO_PROF_PROXY_STEP && up != NULL) {
+    if (r->type == RONDO_PROF_PROXY_STEP) {
         up->op.bytes += r->step.bytes;
         up->op.lanes &= ~(1u << r->step.lane);
     }
@@ -295,7 +340,7 @@ static int state(void *handle, int state, void *arguments)
 {
     struct trace_record *r = handle;
     const union rondo_prof_args_v4 *args = arguments;
-    if (r->type != RONDO_PROF_PROXY_STEP) {
+    if (r == NULL || r->type != RONDO_PROF_PROXY_STEP) {
         return 0;
     }
     if (state == RONDO_PROF_STEP_SEND_PEER_WAIT || state == RONDO_PROF_STEP_RECV_FLUSH_WAIT) {

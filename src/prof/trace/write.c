@@ -1,4 +1,5 @@
 /* The files of a communicator (trace.h): PREFIX.HASH.RANK.json, and its summary as .txt, .jsonl and .prom. */
+#include <locale.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -53,8 +54,7 @@ static int thread_of(const struct trace_record *r)
     switch (r->type) {
     case RONDO_PROF_KERNEL_CH: return CHANNELS + r->channel;
     case RONDO_PROF_PROXY_OP: return CONNS * (1 + r->channel) + 2 * r->peer + r->op.is_send;
-    case RONDO_PROF_PROXY_STEP:
-        return r->parent != NULL ? LANES * r->step.lane + thread_of(r->parent) : CONNS;
+    case RONDO_PROF_PROXY_STEP: return LANES * r->step.lane + thread_of(r->parent);
     default: return CALLS;
     }
 }
@@ -275,6 +275,8 @@ static void write_prometheus(const struct trace_context *c)
 
 void trace_write(struct trace_context *c)
 {
+    /* JSON has a decimal point, also in a program whose locale has a comma. */
+    locale_t plain = newlocale(LC_ALL_MASK, "C", NULL), old = plain ? uselocale(plain) : NULL;
     write_trace(c);
     if (trace_settings.text) {
         write_text(c);
@@ -284,5 +286,9 @@ void trace_write(struct trace_context *c)
     }
     if (trace_settings.prometheus) {
         write_prometheus(c);
+    }
+    if (plain) {
+        uselocale(old);
+        freelocale(plain);
     }
 }
