@@ -573,13 +573,20 @@ static int bin_of(int64_t ns)
     return bin;
 }
 
-/* Can no rank end it before all have begun? */
-static int waits_for_all(uint8_t coll)
+/* Can no rank end it before all have begun? With no elements each returns at once. */
+static int waits_for_all(const struct rondo_seen_call *call)
 {
-    return coll == RONDO_COLL_ALL_REDUCE || coll == RONDO_COLL_ALL_GATHER ||
-           coll == RONDO_COLL_REDUCE_SCATTER || coll == RONDO_COLL_ALL_TO_ALL || coll == RONDO_COLL_BARRIER ||
-           coll == RONDO_COLL_ALL_GATHERV || coll == RONDO_COLL_REDUCE_SCATTERV ||
-           coll == RONDO_COLL_ALL_TO_ALLV;
+    switch (call->coll) {
+    case RONDO_COLL_BARRIER: return 1;
+    case RONDO_COLL_ALL_REDUCE:
+    case RONDO_COLL_ALL_GATHER:
+    case RONDO_COLL_REDUCE_SCATTER:
+    case RONDO_COLL_ALL_TO_ALL:
+    case RONDO_COLL_ALL_GATHERV:
+    case RONDO_COLL_REDUCE_SCATTERV:
+    case RONDO_COLL_ALL_TO_ALLV: return call->count > 0;
+    default: return 0;
+    }
 }
 
 /* When a rank came to its call, up to a constant. Clocks of hosts differ; there, who comes last waits least:
@@ -592,9 +599,8 @@ static int64_t arrival_of(const struct rondo_seen_comm *comm, const struct rondo
     if (comm->nnodes <= 1) {
         return call->begin_ns;
     }
-    return waits_for_all(call->coll) && call->end_ns > call->begin_ns
-               ? INT64_MAX - (call->end_ns - call->begin_ns)
-               : 0;
+    return waits_for_all(call) && call->end_ns > call->begin_ns ? INT64_MAX - (call->end_ns - call->begin_ns)
+                                                                : 0;
 }
 
 /* Find the first and the last rank to come to call `seq`. @return 0: not all have it */
