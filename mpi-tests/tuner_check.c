@@ -112,7 +112,12 @@ static int destroy(void *context)
 static int init(void **context, uint64_t comm, size_t nranks, size_t nnodes, rondo_tuner_log_fn log,
                 struct rondo_tuner_domains *domains, struct rondo_tuner_constants *constants)
 {
-    must(comm != 0 && domains->n > 0 && domains->most_ranks > 0, "domains");
+    const char *sizes = getenv("TUNER_DOMAINS"); /* "LEAST MOST" ranks of a node */
+    int least = domains->least_ranks, most = domains->most_ranks;
+    must(sizes == NULL || sscanf(sizes, "%d %d", &least, &most) == 2, "TUNER_DOMAINS");
+    must(comm != 0 && domains->n > 0 && domains->least_ranks == least && domains->most_ranks == most &&
+             most > 0,
+         "domains");
     memset(constants, 0, sizeof *constants); /* all of it is there */
     return begin(context, nranks, nnodes, log);
 }

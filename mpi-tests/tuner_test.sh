@@ -36,6 +36,12 @@ for version in 2 3 4 5 6; do
     run $version "tree ll128 2"
     took TREE LL128 2 $([ $version = 6 ] && echo 8 || echo 1)
 done
+# The first rank is on one host, three are on another: NVLink domains of 1 and 3 ranks.
+printf '#!/bin/sh\nRONDO_HOSTID=$((${OMPI_COMM_WORLD_RANK-$PMI_RANK} > 0)) exec "$@"\n' >"$dir/apart"
+chmod +x "$dir/apart"
+env RONDO_TUNER_PLUGIN="$build/.libs/libtunercheck5.so" TUNER_CHECK=none TUNER_DOMAINS="1 3" \
+    RONDO_SOCKET_IFNAME==lo "$root/scripts/mpi-run" --build "$build" -n 4 "$dir/apart" \
+    "$build/all_reduce_perf" -b 64K -e 64K -n 2 -w 1 -c 1 >"$dir/log" 2>&1 || die "uneven nodes"
 wish="version 3, ring simple, any channels"
 run 3 "ring simple 1"
 took RING SIMPLE 1 1

@@ -73,7 +73,9 @@ static rondo_status count_locals(struct rondo_layout *layout)
     layout->node = layout->node_of[layout->rank];
     layout->local_rank = layout->local_of[layout->rank];
     layout->nlocal = ranks_of[layout->node];
+    layout->min_local = layout->nranks;
     for (int i = 0; i < layout->nnodes; i++) {
+        layout->min_local = ranks_of[i] < layout->min_local ? ranks_of[i] : layout->min_local;
         layout->max_local = ranks_of[i] > layout->max_local ? ranks_of[i] : layout->max_local;
     }
     rondo_free(ranks_of);

@@ -120,8 +120,7 @@ static rondo_status init_end(struct rondo_init *init, rondo_status status, int r
             rondo_profile_net_watch(ctx);
         }
         compare_clocks(ctx);
-        rondo_tuner_plugin_open(&ctx->running.tuner, ctx->job.hash, ctx->job.nranks,
-                                ctx->wiring.layout.nnodes);
+        rondo_tuner_plugin_open(&ctx->running.tuner, ctx->job.hash, &ctx->wiring.layout);
     }
     if (status != RONDO_SUCCESS) {
         ctx->life.failure = status;

@@ -113,12 +113,12 @@ struct rondo_measured;
 
 struct rondo_layout {
     int32_t rank, nranks;
-    int32_t nnodes, node;       /* node: this rank's */
-    int32_t local_rank, nlocal; /* in the node */
-    int32_t max_local;          /* ranks of the fullest node */
-    int32_t *node_of;           /* rank -> node */
-    int32_t *local_of;          /* rank -> local rank */
-    int32_t *local_ranks;       /* local rank -> rank, of this node */
+    int32_t nnodes, node;         /* node: this rank's */
+    int32_t local_rank, nlocal;   /* in the node */
+    int32_t min_local, max_local; /* ranks of the emptiest node, and of the fullest */
+    int32_t *node_of;             /* rank -> node */
+    int32_t *local_of;            /* rank -> local rank */
+    int32_t *local_ranks;         /* local rank -> rank, of this node */
     int32_t nchannels;
     int32_t least_channels; /* fewest channels of a call, unless its algorithm cannot use as many */
     struct rondo_channel_layout *channel;

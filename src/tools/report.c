@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "base/mem.h"
+#include "base/param.h"
 #include "init/node.h"
 #include "tools/draw/text.h"
 #include "topo/levels.h"
@@ -41,6 +42,12 @@ static const char *default_ranks(const struct rondo_machine *machine, char text[
     }
     snprintf(text, 32, "n%d", n < RONDO_TOPO_MAX_LOCAL ? n : RONDO_TOPO_MAX_LOCAL);
     return n > 0 ? text : NULL;
+}
+
+rondo_status report_read(struct report *report, const char *file)
+{
+    report->here = file == NULL && rondo_params()->topo_file[0] == '\0';
+    return file ? rondo_machine_read(&report->machine, file) : rondo_node_machine(&report->machine);
 }
 
 rondo_status report_compute(struct report *report, const struct report_request *request)

@@ -17,11 +17,14 @@ struct report_request {
 /* Zero it, fill `machine`, then call report_compute. */
 struct report {
     struct rondo_machine machine;
+    int here; /* it is this machine, not one of a file */
     struct rondo_topo *topo;
     struct rondo_graph graphs[RONDO_NUM_GRAPHS];
     double search_ms[RONDO_NUM_GRAPHS]; /* time of the search, shared out by steps */
 };
 
+/** Read the machine: a file, or NULL: this one, unless a parameter names a file. */
+rondo_status report_read(struct report *report, const char *file);
 /** Compute the paths and channels of report->machine. */
 rondo_status report_compute(struct report *report, const struct report_request *request);
 void report_release(struct report *report);

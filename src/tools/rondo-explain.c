@@ -20,10 +20,8 @@ static int table(const struct tool_given *given, int nodes)
                                              .nodes = nodes,
                                              .every = given->given[EXPLAIN_CHANNELS],
                                              .json = given->given[EXPLAIN_JSON] };
-    const char *file = given->value[EXPLAIN_FILE][0];
-    rondo_status status = file ? rondo_machine_read(&report.machine, file)
-                               : rondo_node_machine(&report.machine);
-    request.here = file == NULL && rondo_params()->topo_file[0] == '\0';
+    rondo_status status = report_read(&report, given->value[EXPLAIN_FILE][0]);
+    request.here = report.here;
     if (status == RONDO_SUCCESS) status = report_compute(&report, &ranks);
     if (status == RONDO_SUCCESS) status = rondo_explain(stdout, report.topo, report.graphs, &request);
     report_release(&report);

@@ -127,12 +127,10 @@ static int launched_several_nodes(void)
 /* ---- inputs ---- */
 
 /* A file that the user named and that cannot be read is wrong usage, not a failure. */
-static int machine_load(struct rondo_machine *machine, const struct tool_given *given)
+static int machine_load(struct report *report, const struct tool_given *given)
 {
-    const char *file = given->value[TOPO_FILE][0];
-    if (file) return rondo_machine_read(machine, file) == RONDO_SUCCESS ? 0 : tool_fail(program, TOOL_USAGE);
-    if (rondo_node_machine(machine) == RONDO_SUCCESS) return 0;
-    return tool_fail(program, rondo_params()->topo_file[0] ? TOOL_USAGE : TOOL_FAILED);
+    if (report_read(report, given->value[TOPO_FILE][0]) == RONDO_SUCCESS) return 0;
+    return tool_fail(program, report->here ? TOOL_FAILED : TOOL_USAGE);
 }
 
 static int graph_named(const char *name)
@@ -268,7 +266,9 @@ static int simulate_put(const struct report *report, const struct tool_given *gi
 static int explain_put(const struct report *report, const struct report_request *request,
                        const char *const *value)
 {
-    struct rondo_explain_request asked = { .coll = value[0], .sizes = value[1], .nodes = request->nodes };
+    struct rondo_explain_request asked = {
+        .coll = value[0], .sizes = value[1], .nodes = request->nodes, .here = report->here
+    };
     rondo_status status = rondo_explain(stdout, report->topo, report->graphs, &asked);
     if (status == RONDO_SUCCESS) return 0;
     return tool_fail(program, status == RONDO_INVALID_ARGUMENT || status == RONDO_INVALID_USAGE
@@ -381,7 +381,7 @@ static int run(const struct tool_given *given)
     draw.bandwidth = given->given[TOPO_BANDWIDTH];
     draw.all = given->given[TOPO_ALL];
     int code = request_fill(&request, given);
-    if (code == 0) code = machine_load(&report.machine, given);
+    if (code == 0) code = machine_load(&report, given);
     if (code == 0 && given->given[TOPO_DUMP_XML])
         code = xml_put(given->value[TOPO_DUMP_XML][0], &report.machine);
     if (code == 0 && !only_xml(given)) {

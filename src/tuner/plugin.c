@@ -92,8 +92,10 @@ static void load(void)
     }
 }
 
-void rondo_tuner_plugin_open(struct rondo_tuner_plugin **plugin, uint64_t comm, int nranks, int nnodes)
+void rondo_tuner_plugin_open(struct rondo_tuner_plugin **plugin, uint64_t comm,
+                             const struct rondo_layout *layout)
 {
+    size_t nranks = (size_t)layout->nranks, nnodes = (size_t)layout->nnodes;
     struct rondo_tuner_plugin *made;
     int code;
     *plugin = NULL;
@@ -105,10 +107,10 @@ void rondo_tuner_plugin_open(struct rondo_tuner_plugin **plugin, uint64_t comm, 
         rondo_error_clear();
         return;
     }
-    made->domains = (struct rondo_tuner_domains){ nnodes, nranks / nnodes, (nranks + nnodes - 1) / nnodes };
-    code = used.version < 5 ? used.table.v2->init((size_t)nranks, (size_t)nnodes, log_line, &made->context)
-                            : used.table.v5->init(&made->context, comm, (size_t)nranks, (size_t)nnodes,
-                                                  log_line, &made->domains, &made->constants);
+    made->domains = (struct rondo_tuner_domains){ layout->nnodes, layout->min_local, layout->max_local };
+    code = used.version < 5 ? used.table.v2->init(nranks, nnodes, log_line, &made->context)
+                            : used.table.v5->init(&made->context, comm, nranks, nnodes, log_line,
+                                                  &made->domains, &made->constants);
     if (code != 0) {
         __atomic_store_n(&used.failed, 1, __ATOMIC_RELAXED);
         RONDO_WARN("init of the tuner plugin %s gave %d on %s: Rondo goes on without it", used.text, code,

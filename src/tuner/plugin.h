@@ -14,7 +14,8 @@ struct rondo_tuner_plugin;
 /** Load the plugin at the first call in the process, and make a context for a communicator. *plugin NULL:
  * none is used. A plugin that cannot be loaded, or whose init fails, is left out with a warning. Any
  * thread. */
-void rondo_tuner_plugin_open(struct rondo_tuner_plugin **plugin, uint64_t comm, int nranks, int nnodes);
+void rondo_tuner_plugin_open(struct rondo_tuner_plugin **plugin, uint64_t comm,
+                             const struct rondo_layout *layout);
 void rondo_tuner_plugin_close(struct rondo_tuner_plugin *plugin);
 /** "NAME (v6, PATH)". */
 const char *rondo_tuner_plugin_text(const struct rondo_tuner_plugin *plugin);

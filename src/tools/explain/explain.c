@@ -66,6 +66,7 @@ rondo_status rondo_explain_layout(struct rondo_layout *layout, const struct rond
     *layout = (struct rondo_layout){ .nranks = summary.nranks,
                                      .nnodes = nodes,
                                      .nlocal = topo->ndevs,
+                                     .min_local = topo->ndevs,
                                      .max_local = topo->ndevs,
                                      .least_channels = (int32_t)rondo_params()->min_nchannels,
                                      .rank_order = rondo_tune_is_strict(),
@@ -571,7 +572,7 @@ rondo_status rondo_explain(FILE *out, const struct rondo_topo *topo,
         use_calibration(&layout, q->coll, job.measured);
     }
     RONDO_TRY(use_tune(&layout, &tune, job.note, sizeof(job.note)));
-    rondo_tuner_plugin_open(&job.plugin, 1, layout.nranks, request->nodes);
+    rondo_tuner_plugin_open(&job.plugin, 1, &layout);
     /* Fail before anything is printed. */
     RONDO_TRY_GOTO(rondo_cost_choose(&layout, &allowed, q->coll, (size_t)job.first, q->mailbox, &choice),
                    out);
