@@ -5,13 +5,14 @@ doctor=${BUILD_DIR:?}/rondo-doctor
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 
-# look HOSTS AGENT OPTION...: on them, which all fail, for a job of no rank: beside it, other tests of this user
-# may run, whose ranks --all would find.
+# look HOSTS AGENT OPTION...: on them, which all fail, for $job, which has no rank: beside it, other tests of this
+# user may run, whose ranks --all would find.
+job=no-job.$$
 look() {
     hosts=$1 agent=$2
     shift 2
     status=0
-    timeout 60 "$doctor" "no-job.$$" --hosts "$hosts" --agent "$agent" "$@" >"$dir/out" 2>"$dir/err" || status=$?
+    timeout 60 "$doctor" "$job" --hosts "$hosts" --agent "$agent" "$@" >"$dir/out" 2>"$dir/err" || status=$?
     [ $status = 3 ] || { echo "rondo-doctor ended with $status:"; cat "$dir/err"; exit 1; }
 }
 
@@ -27,6 +28,22 @@ printf '#!/bin/sh\nexec sleep 100\n' >"$dir/mute"
 chmod +x "$dir/mute"
 look h1,h2 "$dir/mute" --wait 0.5
 [ "$(grep -c 'said nothing' "$dir/err")" = 2 ] || { echo "mute hosts are not reported"; cat "$dir/err"; exit 1; }
+
+look "h1;false,-oProxyCommand=false,user@h2" false
+[ "$(grep -c 'a host is left out' "$dir/err") $(grep -c 'could not look' "$dir/err")" = "2 1" ] ||
+    { echo "a word is taken for a host:"; cat "$dir/err"; exit 1; }
+
+# As ssh, whose other end is a shell. The answer of the doctor that it starts is empty.
+printf '#!/bin/sh\nshift\nexec sh -c "$*"\n' >"$dir/ssh"
+chmod +x "$dir/ssh"
+for job in "x;touch $dir/evil" '123[4].server' "%41\$(touch $dir/evil)" "it's"; do
+    look h1 "$dir/ssh" --any-host --sample 1
+    [ ! -e "$dir/evil" ] || { echo "a shell runs the name of a job"; exit 1; }
+    ! grep -q 'could not look' "$dir/err" || { echo "job $job:"; cat "$dir/err"; exit 1; }
+done
+status=0
+"$doctor" no-job --hosts h1 --agent "$(seq -s ' ' 1 40)" >"$dir/out" 2>"$dir/err" || status=$?
+[ $status = 2 ] && grep -q 'more than 32 words' "$dir/err" || { echo "an agent is cut: $status"; exit 1; }
 
 for wrong in "--wait 0" "--wait soon" "--slow 1s" "--slow -1"; do
     # shellcheck disable=SC2086 # two words

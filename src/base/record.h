@@ -28,9 +28,10 @@
 enum {
     RONDO_RECORD_VERSION = 1,
     RONDO_RECORD_MAGIC = 0x64636572,
-    RONDO_RECORD_CALLS = 256, /* collectives, and messages, that a rank keeps; a power of two */
-    RONDO_RECORD_LANES = 4,   /* blocked runs that a waiting rank shows */
-    RONDO_RECORD_COMMS = 4096 /* communicators that an index has room for */
+    RONDO_RECORD_CALLS = 256,  /* collectives, and messages, that a rank keeps; a power of two */
+    RONDO_RECORD_LANES = 4,    /* blocked runs that a waiting rank shows */
+    RONDO_RECORD_COMMS = 4096, /* communicators that an index has room for */
+    RONDO_RECORD_JOB = 64      /* bytes of the name of a job, with its end */
 };
 #define RONDO_RECORD_NAME "rondo-record"
 
@@ -134,8 +135,8 @@ struct rondo_record_index {
     uint64_t start;  /* rondo_process_start */
     uint64_t missed; /* communicators that found no room */
     char host[RONDO_HOST_LEN];
-    char job[64];   /* the launcher's name of the job; "": none */
-    uint32_t slurm; /* it is a job of Slurm */
+    char job[RONDO_RECORD_JOB]; /* the launcher's name of the job; "": none */
+    uint32_t slurm;             /* it is a job of Slurm */
 } RONDO_ALIGNED(RONDO_CTRL_ALIGN);
 
 struct rondo_record_entry {

@@ -44,7 +44,7 @@ struct rondo_seen_process {
     uint64_t start;
     uint64_t swapped; /* bytes */
     char host[RONDO_HOST_LEN];
-    char job[64];
+    char job[RONDO_RECORD_JOB];
     char command[32];
     char wchan[48], syscall[48];  /* where the kernel has it; "": not known */
     char stack[RONDO_SEEN_STACK]; /* of its first thread, a frame a line; "": none */

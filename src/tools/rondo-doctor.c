@@ -23,7 +23,7 @@
 
 static const char program[] = "rondo-doctor";
 
-enum { AT_ONCE = 64, SAMPLE_MS = 200, SILENT_S = 60, SILENT_STACKS_S = 600 };
+enum { AT_ONCE = 64, SAMPLE_MS = 200, SILENT_S = 60, SILENT_STACKS_S = 600, AGENT_WORDS = 32 };
 
 enum option {
     ALL,
@@ -80,7 +80,8 @@ static const struct tool_options table = {
         "Show what the ranks of a job do: for each communicator who is in which call, who waits for whom\n"
         "and since when, who is dead, stopped or always last. The first line is the verdict. PID is a "
         "rank's\n"
-        "process or its launcher (mpirun); JOB is a job of Slurm, or what mpirun calls its job.",
+        "process or its launcher (mpirun); JOB is a job of Slurm, or what mpirun calls its job. A number is\n"
+        "a process if there are ranks below it, else a job.",
     .outro =
         "\n"
         "It reads shared memory and /proc, and needs no help of the ranks: they may be stopped. Only the\n"
@@ -102,7 +103,8 @@ static const struct tool_options table = {
 /* What to look at. */
 struct target {
     const char *job;
-    int *pids; /* NULL: all */
+    char number[24]; /* of a task of a Slurm array: what job points to */
+    int *pids;       /* NULL: all */
     int npids, capacity;
 };
 
@@ -126,7 +128,7 @@ static int parent_of(int pid)
 
 static int is_below(int pid, int ancestor)
 {
-    for (int depth = 0; pid > 1 && depth < 64; depth++, pid = parent_of(pid)) {
+    for (int depth = 0; pid > 0 && depth < 64; depth++, pid = parent_of(pid)) {
         if (pid == ancestor) return 1;
     }
     return 0;
@@ -148,18 +150,56 @@ static rondo_status add_descendants(struct target *target, int ancestor)
     return status;
 }
 
-/* A number is a process if there is one, else a job. */
+/* A number may be a process, or a job. */
 static rondo_status target_find(struct target *target, const char *word)
 {
-    char path[48];
     int64_t pid;
-    if (word == NULL) return RONDO_SUCCESS;
     if (rondo_parse_int(word, &pid) == 0 && pid > 0 && pid <= INT32_MAX) {
-        snprintf(path, sizeof(path), "/proc/%d", (int)pid);
-        if (access(path, F_OK) == 0) return add_descendants(target, (int)pid);
+        RONDO_TRY(add_descendants(target, (int)pid));
     }
-    target->job = word;
+    target->job = target->npids == 0 ? word : NULL;
     return RONDO_SUCCESS;
+}
+
+/* ---- words of a shell ---- */
+
+/* An agent such as ssh has a shell read what it starts, and a job's name comes from a process that another
+ * user may own. So a name crosses with all but these characters as %XX. */
+static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-";
+
+static void name_escape(char *to, size_t size, const char *name)
+{
+    size_t n = 0;
+    for (; *name != '\0' && n + 4 <= size; name++) {
+        if (strchr(plain, *name) != NULL) {
+            to[n++] = *name;
+        } else {
+            n += (size_t)snprintf(to + n, size - n, "%%%02x", (unsigned char)*name);
+        }
+    }
+    to[n] = '\0';
+}
+
+/* In place. */
+static void name_unescape(char *name)
+{
+    char *to = name;
+    for (unsigned code; *name != '\0'; to++) {
+        int is_code = name[0] == '%' && isxdigit((unsigned char)name[1]) &&
+                      isxdigit((unsigned char)name[2]) && sscanf(name + 1, "%2x", &code) == 1;
+        *to = is_code ? (char)code : *name;
+        name += is_code ? 3 : 1;
+    }
+    *to = '\0';
+}
+
+/* A name or an address, with a user's name before it or a zone behind it: no option, and nothing to a shell. */
+static int is_host(const char *name, size_t length)
+{
+    for (size_t i = 0; i < length; i++) {
+        if (strchr(plain, name[i]) == NULL && strchr(":@%", name[i]) == NULL) return 0;
+    }
+    return length > 0 && name[0] != '-';
 }
 
 /* ---- other hosts ---- */
@@ -222,6 +262,8 @@ static void add_host(struct hosts *hosts, const char *name, size_t length)
     if (length >= RONDO_HOST_LEN) {
         fprintf(stderr, "%s: host %.*s.. is left out: no name has more than %d characters\n", program, 20,
                 name, RONDO_HOST_LEN - 1);
+    } else if (length > 0 && !is_host(name, length)) {
+        fprintf(stderr, "%s: a host is left out: its name has characters that no host's name has\n", program);
     } else if (length > 0 && hosts->status == RONDO_SUCCESS) {
         hosts->status = RONDO_ARRAY_GROW(hosts->host, hosts->n, hosts->capacity, "hosts");
         if (hosts->status == RONDO_SUCCESS) {
@@ -272,60 +314,53 @@ static void add_hosts(struct hosts *hosts, const char *list)
 
 static void add_silent_host(const char *host, void *hosts) { add_host(hosts, host, strlen(host)); }
 
-/* The hosts of a Slurm job, one a line. */
-static void add_slurm_hosts(struct hosts *hosts, const char *job)
+/* The words of --agent. */
+struct agent {
+    char *text; /* owned: it has an end behind each word */
+    const char *word[AGENT_WORDS];
+    int n;
+};
+
+static rondo_status agent_split(struct agent *agent, const char *given)
 {
-    char command[160], line[RONDO_HOST_LEN + 2];
-    const char *argv[] = { "sh", "-c", command, NULL };
-    FILE *in;
-    pid_t child;
-    int out = -1;
-    snprintf(
-        command, sizeof(command),
-        "scontrol show hostnames \"$(squeue --noheader --jobs=%s --format=%%N 2>/dev/null)\" 2>/dev/null",
-        job);
-    child = start(argv, &out);
-    in = child > 0 ? fdopen(out, "r") : NULL;
-    while (in != NULL && fgets(line, sizeof(line), in) != NULL) {
-        add_hosts(hosts, line);
+    char *save = NULL;
+    agent->text = strdup(given != NULL ? given : "ssh -o BatchMode=yes -o ConnectTimeout=5");
+    if (agent->text == NULL) {
+        return rondo_fail(RONDO_SYSTEM_ERROR, "out of memory");
     }
-    if (in != NULL) fclose(in);
-    if (child > 0) (void)ended_well(child, rondo_now_ns() + SILENT_S * INT64_C(1000000000));
+    for (char *w = strtok_r(agent->text, " ", &save); w != NULL; w = strtok_r(NULL, " ", &save)) {
+        if (agent->n == AGENT_WORDS) {
+            return rondo_fail(RONDO_INVALID_ARGUMENT, "--agent has more than %d words", AGENT_WORDS);
+        }
+        agent->word[agent->n++] = w;
+    }
+    return RONDO_SUCCESS;
 }
 
-/* The command that runs this program on another host: at most 24 words. */
-static void host_start(struct host *host, const struct tool_given *given, const char *job, int is_slurm,
-                       const char *self)
+/* The command that runs this program on another host. */
+static void host_start(struct host *host, const struct tool_given *given, const struct agent *agent,
+                       const char *job, int is_slurm, const char *self)
 {
-    static char agent[512]; /* split at blanks once */
-    static const char *words[8];
-    static int nwords;
-    const char *argv[24];
-    char node[RONDO_HOST_LEN + 16], in_job[96];
+    const char *argv[AGENT_WORDS + 16];
+    char node[RONDO_HOST_LEN + 16], in_job[96], name[3 * RONDO_RECORD_JOB];
     int n = 0, slurm = given->value[AGENT][0] == NULL && is_slurm;
-    if (nwords == 0) {
-        char *save = NULL;
-        snprintf(agent, sizeof(agent), "%s",
-                 given->value[AGENT][0] != NULL ? given->value[AGENT][0]
-                                                : "ssh -o BatchMode=yes -o ConnectTimeout=5");
-        for (char *w = strtok_r(agent, " ", &save); w != NULL && nwords < 8; w = strtok_r(NULL, " ", &save)) {
-            words[nwords++] = w;
-        }
-    }
     if (slurm) {
         snprintf(node, sizeof(node), "--nodelist=%s", host->name);
         snprintf(in_job, sizeof(in_job), "--jobid=%s", job);
         argv[n++] = "srun", argv[n++] = "--overlap", argv[n++] = in_job, argv[n++] = node;
         argv[n++] = "--nodes=1", argv[n++] = "--ntasks=1", argv[n++] = "--quiet";
     } else {
-        for (int i = 0; i < nwords; i++) argv[n++] = words[i];
+        for (int i = 0; i < agent->n; i++) argv[n++] = agent->word[i];
         argv[n++] = host->name;
     }
     argv[n++] = self, argv[n++] = "--collect";
     if (given->given[NO_STACK]) argv[n++] = "--no-stack";
     if (given->given[STACKS]) argv[n++] = "--stacks";
+    if (given->given[ANY_HOST]) argv[n++] = "--any-host";
     if (given->given[SLOW]) argv[n++] = "--slow", argv[n++] = given->value[SLOW][0];
-    argv[n++] = job != NULL ? job : "--all";
+    if (given->given[SAMPLE]) argv[n++] = "--sample", argv[n++] = given->value[SAMPLE][0];
+    if (job != NULL) name_escape(name, sizeof(name), job);
+    argv[n++] = job != NULL ? name : "--all";
     argv[n] = NULL;
     host->child = start(argv, &host->out);
     host->heard_ns = rondo_now_ns();
@@ -378,6 +413,55 @@ static void hosts_hear(struct host *host, int n, int64_t silent_ns)
     }
 }
 
+/* What a command of Slurm prints: its controller may not answer. @return a text to free; NULL: none */
+static char *ask_slurm(const char *command)
+{
+    const char *argv[] = { "sh", "-c", command, NULL };
+    struct host asked = { .out = -1, .heard_ns = rondo_now_ns() };
+    char *text = NULL;
+    asked.child = start(argv, &asked.out);
+    if (asked.child > 0) {
+        hosts_hear(&asked, 1, SILENT_S * INT64_C(1000000000));
+        if (ended_well(asked.child, rondo_now_ns() + INT64_C(1000000000)) && asked.n > 0) {
+            text = strndup(asked.bytes, asked.n);
+        }
+    }
+    free(asked.bytes);
+    return text;
+}
+
+static void add_slurm_hosts(struct hosts *hosts, const char *job)
+{
+    char command[160];
+    char *list;
+    snprintf(
+        command, sizeof(command),
+        "scontrol show hostnames \"$(squeue --noheader --jobs=%s --format=%%N 2>/dev/null)\" 2>/dev/null",
+        job);
+    list = ask_slurm(command);
+    if (list != NULL) add_hosts(hosts, list);
+    free(list);
+}
+
+/* A task of an array of jobs, "12345_7", is a job with a number of its own, and its ranks know that one. */
+static void array_task_find(struct target *target)
+{
+    char command[96], *id;
+    const char *job = target->job;
+    size_t n = job != NULL ? strspn(job, "0123456789") : 0;
+    if (n == 0 || job[n] != '_' || job[n + 1 + strspn(job + n + 1, "0123456789")] != '\0' ||
+        strlen(job) > 40) {
+        return;
+    }
+    snprintf(command, sizeof(command), "squeue --noheader --jobs=%s --format=%%A 2>/dev/null", job);
+    id = ask_slurm(command);
+    if (id != NULL && (n = strspn(id, "0123456789")) > 0 && n < sizeof(target->number)) {
+        memcpy(target->number, id, n);
+        target->job = target->number;
+    }
+    free(id);
+}
+
 static int host_read(struct host *host, int64_t silent_ns, struct rondo_seen *seen)
 {
     int well = host->child > 0 && ended_well(host->child, host->heard_ns + silent_ns);
@@ -419,15 +503,18 @@ static int hosts_read(struct hosts *hosts, const struct tool_given *given, const
 {
     char self[512];
     ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
+    struct agent agent = { 0 };
     int64_t silent_ns = silent_of(given);
     int answered = 0;
+    if (hosts->status == RONDO_SUCCESS) hosts->status = agent_split(&agent, given->value[AGENT][0]);
     self[length > 0 ? length : 0] = '\0';
-    for (int first = 0; first < hosts->n; first += AT_ONCE) {
+    for (int first = 0; hosts->status == RONDO_SUCCESS && first < hosts->n; first += AT_ONCE) {
         int end = first + AT_ONCE < hosts->n ? first + AT_ONCE : hosts->n;
-        for (int i = first; i < end; i++) host_start(&hosts->host[i], given, job, is_slurm, self);
+        for (int i = first; i < end; i++) host_start(&hosts->host[i], given, &agent, job, is_slurm, self);
         hosts_hear(&hosts->host[first], end - first, silent_ns);
         for (int i = first; i < end; i++) answered += host_read(&hosts->host[i], silent_ns, seen);
     }
+    free(agent.text);
     return answered;
 }
 
@@ -499,6 +586,19 @@ static int is_slurm_job(const struct rondo_seen *seen, const char *job)
            (seen->nprocesses == 0 || seen->processes[0].slurm);
 }
 
+/* Look at this host. A number that is a process without ranks may still be a job's. */
+static rondo_status look_here(struct rondo_seen *seen, struct rondo_observe_request *request,
+                              struct target *target, const char *word)
+{
+    RONDO_TRY(rondo_observe(seen, request));
+    if (target->pids == NULL || seen->nprocesses > 0) return RONDO_SUCCESS;
+    rondo_seen_release(seen);
+    *seen = (struct rondo_seen){ 0 };
+    request->pids = NULL;
+    request->job = target->job = word;
+    return rondo_observe(seen, request);
+}
+
 static int look(const struct tool_given *given, struct target *target, int sample_ms)
 {
     struct rondo_seen seen = { 0 };
@@ -511,7 +611,7 @@ static int look(const struct tool_given *given, struct target *target, int sampl
     struct rondo_look what = look_of(given, sample_ms);
     struct hosts hosts = { 0 };
     int code = 0, asked = 0, nhere, nasked;
-    rondo_status status = rondo_observe(&seen, &request);
+    rondo_status status = look_here(&seen, &request, target, given->nwords > 0 ? given->word[0] : NULL);
     if (status == RONDO_SUCCESS) {
         const char *job = job_of(&seen, target);
         int is_slurm = is_slurm_job(&seen, job);
@@ -537,16 +637,35 @@ static int look(const struct tool_given *given, struct target *target, int sampl
             code = show(&seen, given);
         }
     }
-    code = status != RONDO_SUCCESS ? tool_fail(program, 3) : code == 0 && asked < hosts.n ? 3 : code;
+    code = status != RONDO_SUCCESS ? tool_fail(program, status == RONDO_INVALID_ARGUMENT ? TOOL_USAGE : 3)
+           : code == 0 && asked < hosts.n ? 3
+                                          : code;
     rondo_free(hosts.host);
     rondo_seen_release(&seen);
     return code;
+}
+
+/* name: room for the job's name. */
+static rondo_status target_of(struct target *target, const struct tool_given *given,
+                              char name[3 * RONDO_RECORD_JOB])
+{
+    if (given->nwords == 0) return RONDO_SUCCESS;
+    if (given->given[COLLECT]) { /* the word is from host_start: never a process of this host */
+        snprintf(name, 3 * RONDO_RECORD_JOB, "%s", given->word[0]);
+        name_unescape(name);
+        target->job = name;
+        return RONDO_SUCCESS;
+    }
+    RONDO_TRY(target_find(target, given->word[0]));
+    array_task_find(target);
+    return RONDO_SUCCESS;
 }
 
 int main(int argc, char **argv)
 {
     struct tool_given given;
     struct target target = { 0 };
+    char name[3 * RONDO_RECORD_JOB];
     int sample_ms = SAMPLE_MS, code = tool_options_begin(&table, &given, argc, argv);
     if (code >= 0) return code;
     if ((given.nwords == 0) == !given.given[ALL] ||
@@ -565,9 +684,8 @@ int main(int argc, char **argv)
     }
     code = tool_params_begin(program);
     if (code >= 0) return code;
-    code = target_find(&target, given.nwords > 0 ? given.word[0] : NULL) == RONDO_SUCCESS
-               ? look(&given, &target, sample_ms)
-               : tool_fail(program, 3);
+    code = target_of(&target, &given, name) == RONDO_SUCCESS ? look(&given, &target, sample_ms)
+                                                             : tool_fail(program, 3);
     rondo_free(target.pids);
     return code;
 }
