@@ -487,6 +487,52 @@ static void a_content_that_cannot_be_registered_is_an_error_of_its_pull(void **s
     end_wire(VERBS);
 }
 
+/* The same for the first of two that go out at once, at a rank that makes no call afterwards. */
+static void no_registration_nor_call(struct fake_rank *r)
+{
+    enum { LARGE = 100000 };
+    static uint8_t data[LARGE];
+    uint8_t *got[2];
+    rondo_tensor_config config = RONDO_TENSOR_CONFIG_INIT;
+    rondo_tensor_store *store;
+    rondo_tensor_request *request[2];
+    config.thread = r->rank == 1;
+    FAKE_OK(r, rondo_tensor_store_create(r->comm, &config, &store));
+    FAKE_OK(r, rondo_tensor_alloc(store, LARGE, (void **)&got[0]));
+    FAKE_OK(r, rondo_tensor_alloc(store, LARGE, (void **)&got[1]));
+    if (r->rank == 0) {
+        rondo_tensor t = tensor_of(data, LARGE);
+        for (uint64_t step = 0; step < 2; step++) { /* the second one: the requests below have come, too */
+            FAKE_OK(r, rondo_tensor_publish(store, "w", step, &t, 1, &request[0]));
+            FAKE_OK(r, rondo_tensor_wait(request[0], PATIENCE_MS));
+        }
+        fake.fail_errno = ENOMEM;
+        fake.fail_in[FAKE_MR] = 1;
+        FAKE_OK(r, rondo_tensor_publish(store, "w", 2, &t, RONDO_TENSOR_UNTIL_RETIRED, NULL));
+    } else {
+        rondo_tensor t = tensor_of(got[0], LARGE),
+                     w[2] = { tensor_of(got[0], LARGE), tensor_of(got[1], LARGE) };
+        FAKE_OK(r, rondo_tensor_recv(store, "w", 0, 0, &t, NULL));
+        FAKE_OK(r, rondo_tensor_pull(store, "w", 0, 2, NULL, &w[0], &request[0]));
+        FAKE_OK(r, rondo_tensor_pull(store, "w", 0, 2, NULL, &w[1], &request[1]));
+        FAKE_OK(r, rondo_tensor_recv(store, "w", 0, 1, &t, NULL));
+        FAKE_ERROR(r, rondo_tensor_wait(request[0], 2000), RONDO_SYSTEM_ERROR, "rank 0 on");
+        FAKE_OK(r, rondo_tensor_wait(request[1], PATIENCE_MS));
+    }
+    FAKE_OK(r, rondo_barrier(r->comm, NULL));
+    FAKE_OK(r, rondo_tensor_free(store, got[0]));
+    FAKE_OK(r, rondo_tensor_free(store, got[1]));
+    FAKE_OK(r, rondo_tensor_store_destroy(store));
+}
+
+static void an_error_is_said_before_the_call_ends(void **state)
+{
+    (void)state;
+    use_wire(VERBS);
+    fake_ranks(2, no_registration_nor_call, NULL);
+    end_wire(VERBS);
+}
+
 static struct {
     uint32_t index;
     uint64_t address;
@@ -593,6 +639,7 @@ int main(void)
         cmocka_unit_test(the_longest_deadline_is_not_the_shortest),
 #if RONDO_HAVE_VERBS
         cmocka_unit_test(a_content_that_cannot_be_registered_is_an_error_of_its_pull),
+        cmocka_unit_test(an_error_is_said_before_the_call_ends),
         cmocka_unit_test(a_cancelled_pull_ends_when_all_of_its_content_has_come),
 #endif
     };

@@ -558,6 +558,9 @@ static rondo_status write_all(struct rondo_tensor_conn *conn)
     if (status == RONDO_SUCCESS || status == RONDO_IN_PROGRESS) {
         status = write_contents(conn);
     }
+    if (conn->urgent && (status == RONDO_SUCCESS || status == RONDO_IN_PROGRESS)) {
+        status = write_messages(conn); /* that there is no content (rondo_tensor_unable) */
+    }
     return status == RONDO_IN_PROGRESS ? RONDO_SUCCESS : status;
 }
 

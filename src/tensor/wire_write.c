@@ -466,7 +466,11 @@ static rondo_status gather(struct rondo_tensor_conn *conn, struct rondo_tensor_r
         return refuse_framed(conn, &content);
     }
     if (response->gpu != RONDO_TENSOR_NO_GPU) {
-        RONDO_TRY(rondo_tensor_stage(response));
+        rondo_status status = rondo_tensor_stage(response);
+        if (status != RONDO_SUCCESS) {
+            rondo_tensor_unable(response, status);
+            return RONDO_SUCCESS;
+        }
     }
     if (link->frame.data == NULL || !rondo_tensor_frame_add(&link->frame, &content, response->data)) {
         RONDO_TRY(write_flush(conn));
@@ -513,7 +517,11 @@ static rondo_status write_content(struct rondo_tensor_conn *conn, struct rondo_t
         return gather(conn, response);
     }
     RONDO_TRY(write_flush(conn)); /* in order */
-    RONDO_TRY(RONDO_NEW(sending, "a content under way"));
+    rondo_status status = RONDO_NEW(sending, "a content under way");
+    if (status != RONDO_SUCCESS) {
+        rondo_tensor_unable(response, status);
+        return RONDO_SUCCESS;
+    }
     sending->response = response;
     sending->data = response->data;
     sending->slot = -1;
@@ -522,7 +530,7 @@ static rondo_status write_content(struct rondo_tensor_conn *conn, struct rondo_t
         rondo_free(sending);
         return RONDO_IN_PROGRESS;
     }
-    rondo_status status = hold_data(conn, sending);
+    status = hold_data(conn, sending);
     if (status != RONDO_SUCCESS) {
         sendings_free(link, sending);
         rondo_tensor_unable(response, status);
