@@ -533,6 +533,43 @@ static void an_error_is_said_before_the_call_ends(void **state)
     end_wire(VERBS);
 }
 
+/* An arena that is freed does not stay registered until something else is. */
+static void frees_arena(struct fake_rank *r)
+{
+    enum { LARGE = 1 << 20 };
+    static int before;
+    rondo_tensor_store *store;
+    uint8_t *data, *other;
+    FAKE_OK(r, rondo_tensor_store_create(r->comm, NULL, &store));
+    FAKE_OK(r, rondo_tensor_alloc(store, 100, (void **)&other));
+    FAKE_OK(r, rondo_tensor_alloc(store, LARGE, (void **)&data));
+    FAKE_OK(r, rondo_tensor_free(store, other)); /* one empty arena is kept */
+    rondo_tensor t = tensor_of(data, LARGE);
+    if (r->rank == 0) {
+        pattern(data, LARGE, 5);
+        FAKE_OK(r, rondo_tensor_publish(store, "w", 0, &t, RONDO_TENSOR_UNTIL_RETIRED, NULL));
+    } else {
+        FAKE_OK(r, rondo_tensor_recv(store, "w", 0, 0, &t, NULL));
+        before = fake_verbs_live(FAKE_MR);
+    }
+    FAKE_OK(r, rondo_barrier(r->comm, NULL));
+    FAKE_OK(r, rondo_tensor_retire(store, 0));
+    FAKE_OK(r, rondo_tensor_free(store, data));
+    UNTIL(r, store, fake_verbs_live(FAKE_MR) <= before - 2);
+    FAKE_OK(r, rondo_barrier(r->comm, NULL));
+    FAKE_OK(r, rondo_tensor_store_destroy(store));
+}
+
+static void what_was_freed_is_not_registered_any_more(void **state)
+{
+    (void)state;
+    use_wire(VERBS);
+    set_param("RONDO_TENSOR_ARENA", "64K");
+    fake_ranks(2, frees_arena, NULL);
+    set_param("RONDO_TENSOR_ARENA", NULL);
+    end_wire(VERBS);
+}
+
 static struct {
     uint32_t index;
     uint64_t address;
@@ -640,6 +677,7 @@ int main(void)
 #if RONDO_HAVE_VERBS
         cmocka_unit_test(a_content_that_cannot_be_registered_is_an_error_of_its_pull),
         cmocka_unit_test(an_error_is_said_before_the_call_ends),
+        cmocka_unit_test(what_was_freed_is_not_registered_any_more),
         cmocka_unit_test(a_cancelled_pull_ends_when_all_of_its_content_has_come),
 #endif
     };

@@ -6,7 +6,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "base/heap.h"
 #include "base/log.h"
 #include "base/param.h"
 
@@ -57,6 +56,20 @@ static struct rondo_tensor_kept *kept_room(struct rondo_tensor_regions *regions)
         room = idle;
     }
     return room;
+}
+
+void rondo_tensor_regions_end_gone(struct rondo_tensor_regions *regions)
+{
+    regions->epoch = rondo_region_epoch();
+    for (int i = 0; i < RONDO_TENSOR_REGIONS; i++) {
+        struct rondo_tensor_kept *kept = &regions->kept[i];
+        if (kept->id != 0 && !kept->gone && is_gone(kept)) {
+            kept->gone = 1;
+            if (kept->uses == 0) {
+                kept_end(regions, kept);
+            }
+        }
+    }
 }
 
 static rondo_status no_gpu(struct rondo_tensor_regions *regions, const char *why)
@@ -132,7 +145,9 @@ rondo_status rondo_tensor_hold(struct rondo_tensor_conn *conn, struct rondo_tens
 void rondo_tensor_unhold(struct rondo_tensor_regions *regions, struct rondo_tensor_hold *hold)
 {
     if (hold->kept != NULL) {
-        hold->kept->uses--;
+        if (--hold->kept->uses == 0 && hold->kept->gone) {
+            kept_end(regions, hold->kept);
+        }
     } else if (hold->region != NULL) {
         regions->device->unreg(regions->comm, hold->region);
     }

@@ -4,6 +4,7 @@
 #ifndef RONDO_TENSOR_REGIONS_H
 #define RONDO_TENSOR_REGIONS_H
 
+#include "base/heap.h"
 #include "net/netdev.h"
 #include "tensor/store.h"
 
@@ -14,6 +15,7 @@ struct rondo_tensor_kept {
     void *base, *region;
     size_t bytes;
     int uses, on_gpu;
+    int gone; /* the memory is: the last use ends the registration */
 };
 
 struct rondo_tensor_regions { /* zeroed, except for device, comm, apart and memory */
@@ -22,6 +24,7 @@ struct rondo_tensor_regions { /* zeroed, except for device, comm, apart and memo
     int apart;       /* the device registers nothing: it sends and receives any memory */
     uint32_t memory; /* kinds that it registers (rondo_net_properties) */
     int no_gpu;      /* it has refused memory of a GPU */
+    uint64_t epoch;  /* of regions, when it was last looked for memory that is gone */
     struct rondo_tensor_kept kept[RONDO_TENSOR_REGIONS];
 };
 
@@ -31,6 +34,14 @@ rondo_status rondo_tensor_hold(struct rondo_tensor_conn *conn, struct rondo_tens
                                void *data, size_t bytes, int gpu, struct rondo_tensor_hold *hold);
 /** End a use; safe on a zeroed struct, and leaves it zeroed. */
 void rondo_tensor_unhold(struct rondo_tensor_regions *regions, struct rondo_tensor_hold *hold);
+/** End registrations of memory that is gone: it stays with the process as long as they do. */
+void rondo_tensor_regions_end_gone(struct rondo_tensor_regions *regions);
+static inline void rondo_tensor_regions_look(struct rondo_tensor_regions *regions)
+{
+    if (regions->epoch != rondo_region_epoch()) {
+        rondo_tensor_regions_end_gone(regions);
+    }
+}
 /** End what is kept. Uses must have ended. */
 void rondo_tensor_regions_close(struct rondo_tensor_regions *regions);
 

@@ -436,6 +436,8 @@ static rondo_status frames_in_progress(struct rondo_tensor_conn *conn, int *move
 static rondo_status net_progress(struct rondo_tensor_conn *conn, int *moved)
 {
     struct rondo_tensor_net *net = conn->link;
+    rondo_tensor_regions_look(&net->sends.regions);
+    rondo_tensor_regions_look(&net->receives.regions);
     RONDO_TRY(frames_in_progress(conn, moved));
     RONDO_TRY(rondo_tensor_moves_progress(conn, &net->receives, moved));
     RONDO_TRY(frames_out_progress(conn, moved));

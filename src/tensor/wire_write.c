@@ -591,6 +591,8 @@ static rondo_status write_progress(struct rondo_tensor_conn *conn, int *moved)
 {
     struct rondo_tensor_write_link *link = conn->link;
     for (int p = 0; p < link->nports; p++) {
+        rondo_tensor_regions_look(&link->port[p].sends);
+        rondo_tensor_regions_look(&link->port[p].receives);
         RONDO_TRY(rondo_tensor_words_progress(conn, &link->port[p], moved));
         RONDO_TRY(flights_progress(conn, &link->port[p], moved));
     }
