@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include "base/fault.h"
+#include "faults.h"
 #include "tensor_world.h"
 #include "tensor/store.h"
 
@@ -374,6 +375,7 @@ static void corrupted(struct fake_rank *r)
 static void a_changed_content_is_noticed_in_checksum_mode(void **state)
 {
     (void)state;
+    needs_faults();
     for (int wire = 0; wire < WIRES; wire++) {
         use_wire(wire);
         use_fault("rank=1,phase=tensor_content,op=2,act=fail");
@@ -408,6 +410,7 @@ static void lost_ack(struct fake_rank *r)
 static void a_lost_acknowledgement_ends_at_the_deadline(void **state)
 {
     (void)state;
+    needs_faults();
     for (int wire = 0; wire < WIRES; wire++) {
         use_wire(wire);
         use_fault("rank=0,phase=tensor_ack,op=1,act=fail");
@@ -457,6 +460,7 @@ static void a_device_that_is_slow_is_waited_for_and_one_that_fails_is_an_error(v
                     { "fail=irecv:25", 1 },
                     { "fail=test:150:remote", 1 } };
     (void)state;
+    needs_faults();
     for (int wire = SOCKETS; wire < WIRES; wire++) {
         for (size_t i = 0; i < RONDO_COUNTOF(devices); i++) {
             setenv("RONDO_NET_FAULT", devices[i].fault, 1);
