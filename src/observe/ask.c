@@ -218,17 +218,17 @@ static void *ask(void *arg)
 
 /* ---- all ---- */
 
-static int was_seen(const struct rondo_seen *seen, uint64_t hash, int node)
+/* Of which nodes has a rank been seen? by_node: a byte each. */
+static void mark_seen(const struct rondo_seen *seen, const struct rondo_seen_wire *wire, uint8_t *by_node)
 {
     for (int i = 0; i < seen->ncomms; i++) {
         const struct rondo_seen_comm *comm = &seen->comms[i];
-        for (int r = 0; comm->hash == hash && r < comm->n; r++) {
-            if (comm->ranks[r].node == node) {
-                return 1;
+        for (int r = 0; comm->hash == wire->hash && r < comm->n; r++) {
+            if (comm->ranks[r].node >= 0 && comm->ranks[r].node < wire->nnodes) {
+                by_node[comm->ranks[r].node] = 1;
             }
         }
     }
-    return 0;
 }
 
 /* Read an answer twice: nothing of one that is wrong is added. */
@@ -266,9 +266,18 @@ static void ask_wire(struct rondo_seen *seen, const struct rondo_seen_wire *wire
                      const struct rondo_look *look, void (*silent)(const char *host, void *arg), void *arg)
 {
     struct node nodes[AT_ONCE];
+    uint8_t *was_seen;
     int n = 0;
+    if (RONDO_NEW_ARRAY(was_seen, wire->nnodes, "the list of nodes") != RONDO_SUCCESS) {
+        rondo_error_clear();
+        for (int node = 0; node < wire->nnodes; node++) {
+            silent(wire->hosts[node], arg);
+        }
+        return;
+    }
+    mark_seen(seen, wire, was_seen);
     for (int node = 0; node < wire->nnodes; node++) {
-        if (!was_seen(seen, wire->hash, node)) {
+        if (!was_seen[node]) {
             nodes[n++] = (struct node){ .wire = wire, .look = look, .node = node };
         }
         if (n == AT_ONCE || node == wire->nnodes - 1) {
@@ -276,11 +285,13 @@ static void ask_wire(struct rondo_seen *seen, const struct rondo_seen_wire *wire
             n = 0;
         }
     }
+    mark_seen(seen, wire, was_seen);
     for (int node = 0; node < wire->nnodes; node++) {
-        if (!was_seen(seen, wire->hash, node)) {
+        if (!was_seen[node]) {
             silent(wire->hosts[node], arg);
         }
     }
+    rondo_free(was_seen);
 }
 
 void rondo_observe_nodes(struct rondo_seen *seen, const struct rondo_look *look,

@@ -253,6 +253,7 @@ static struct rondo_seen_comm *comm_add(struct rondo_seen *seen, uint64_t hash, 
 {
     struct rondo_seen_comm *comm = comm_find(seen, hash);
     struct rondo_seen_rank *ranks;
+    int room;
     if (comm == NULL) {
         if (RONDO_ARRAY_GROW(seen->comms, seen->ncomms, seen->ncomms_room, "communicators") !=
             RONDO_SUCCESS) {
@@ -263,7 +264,11 @@ static struct rondo_seen_comm *comm_add(struct rondo_seen *seen, uint64_t hash, 
         comm->hash = hash;
         comm->reason_rank = -1;
     }
-    if (RONDO_NEW_ARRAY(ranks, comm->n + more, "ranks") != RONDO_SUCCESS) {
+    if (comm->n + more <= comm->room) {
+        return comm;
+    }
+    room = comm->n + (more > comm->n ? more : comm->n); /* thousands of nodes may follow */
+    if (RONDO_NEW_ARRAY(ranks, room, "ranks") != RONDO_SUCCESS) {
         return NULL;
     }
     if (comm->n > 0) {
@@ -271,7 +276,16 @@ static struct rondo_seen_comm *comm_add(struct rondo_seen *seen, uint64_t hash, 
     }
     rondo_free(comm->ranks);
     comm->ranks = ranks;
+    comm->room = room;
     return comm;
+}
+
+/* The first n0 are in order, and so are those behind them. Nodes mostly answer in the order of their ranks. */
+static void ranks_merge(struct rondo_seen_comm *comm, int n0)
+{
+    if (n0 > 0 && n0 < comm->n && comm->ranks[n0 - 1].rank > comm->ranks[n0].rank) {
+        qsort(comm->ranks, (size_t)comm->n, sizeof(*comm->ranks), by_rank);
+    }
 }
 
 static void wire_release(struct rondo_seen_wire *wire)
@@ -715,8 +729,10 @@ static int comm_get(FILE *in, struct rondo_seen *seen, int processes, int nproce
     known = comm->n;
     if (comm->nranks == 0 || comm->reason == 0) { /* new, or they know why it has ended */
         struct rondo_seen_rank *ranks = comm->ranks;
+        int room = comm->room;
         *comm = theirs;
         comm->ranks = ranks;
+        comm->room = room;
         comm->n = known;
         comm->reason_text[sizeof(comm->reason_text) - 1] = comm->name[sizeof(comm->name) - 1] = '\0';
     }
@@ -737,7 +753,7 @@ static int comm_get(FILE *in, struct rondo_seen *seen, int processes, int nproce
             rank_release(rank); /* another one has seen it already */
         }
     }
-    qsort(comm->ranks, (size_t)comm->n, sizeof(*comm->ranks), by_rank);
+    ranks_merge(comm, known);
     return 1;
 }
 
