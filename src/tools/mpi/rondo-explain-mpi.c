@@ -8,11 +8,13 @@
  * predictions and the choices were; with RONDO_TUNE_FILE these are those of an earlier run. Buffers come from
  * rondo_mem_alloc: calls on other memory use the best candidate that can run there.
  */
+#include <errno.h>
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 #include "base/array.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -317,21 +319,29 @@ static void coll_put(struct job *job, int from, int to)
 
 /* ---- the job ---- */
 
-static void file_write(struct job *job, const char *file)
+/* Before the minute of measuring. What the file holds stays until there are new times. */
+static FILE *file_open(const char *file)
 {
-    char now[32] = "", shape[160];
-    time_t t = time(NULL);
-    struct tm tm;
-    FILE *out = fopen(file, "w");
+    FILE *out = fopen(file, "a");
     if (!out) {
         fprintf(stderr, "%s: cannot write %s: %m\n", program, file);
         MPI_Abort(MPI_COMM_WORLD, TOOL_FAILED);
         exit(TOOL_FAILED);
     }
+    return out;
+}
+
+static void file_write(struct job *job, FILE *out, const char *file)
+{
+    char now[32] = "", shape[160];
+    time_t t = time(NULL);
+    struct tm tm;
+    int cut = ftruncate(fileno(out), 0) == 0 || errno == EINVAL; /* EINVAL: a device or a pipe */
     if (gmtime_r(&t, &tm)) strftime(now, sizeof now, "%Y-%m-%d %H:%M UTC", &tm);
     fprintf(out, "rondo-tune %d\n# rondo-explain --measure on %s, %s\n", RONDO_TUNE_VERSION, rondo_log_host(),
             now);
-    rondo_status status = rondo_tune_write(out, &job->section, 0);
+    rondo_status status = cut ? rondo_tune_write(out, &job->section, 0)
+                              : rondo_fail(RONDO_SYSTEM_ERROR, "%s: %m", file);
     if (fclose(out) != 0 && status == RONDO_SUCCESS) status = rondo_fail(RONDO_SYSTEM_ERROR, "%s: %m", file);
     must(status, file);
     rondo_tune_shape_text(&job->section.shape, shape, sizeof shape);
@@ -404,6 +414,8 @@ static int measure(const struct tool_given *given, int factor)
         for (int64_t bytes = first; bytes <= last; bytes *= factor)
             trial_insert(&job, job.ntrials, (enum rondo_coll)c, (size_t)bytes);
     }
+    const char *file = given->given[EXPLAIN_OUTPUT] ? given->value[EXPLAIN_OUTPUT][0] : "rondo.tune";
+    FILE *out = job.rank == 0 ? file_open(file) : NULL;
     rounds_run(&job);
     if (job.rank == 0 && job.json) putchar('[');
     for (int from = 0, to; from < job.ntrials; from = to) {
@@ -412,8 +424,7 @@ static int measure(const struct tool_given *given, int factor)
         coll_put(&job, from, to);
     }
     if (job.rank == 0 && job.json) puts("]");
-    if (job.rank == 0)
-        file_write(&job, given->given[EXPLAIN_OUTPUT] ? given->value[EXPLAIN_OUTPUT][0] : "rondo.tune");
+    if (job.rank == 0) file_write(&job, out, file);
     must(rondo_mem_free(job.send), "memory");
     must(rondo_mem_free(job.recv), "memory");
     must(rondo_comm_destroy(job.comm), "destroying the communicator");
