@@ -538,6 +538,8 @@ static void close_slots(struct rondo_pgroup *group, int failed)
         if (comm != NULL) {
             (void)(failed ? rondo_comm_abort(comm) : rondo_comm_destroy(comm));
         }
+        pthread_mutex_lock(&slot->use); /* nobody issues its works any more */
+        pthread_mutex_unlock(&slot->use);
     }
 }
 

@@ -207,9 +207,22 @@ static rondo_status give_stream(struct rondo_pgroup_work *work)
                                                            : rondo_stream_create(&work->stream);
 }
 
+/* It may have ended meanwhile, with its group. */
+static void issued(struct rondo_pgroup_work *work)
+{
+    pthread_mutex_lock(&work->group->world->lock);
+    if (work->state == PG_QUEUED) {
+        __atomic_store_n(&work->state, PG_ISSUED, __ATOMIC_RELEASE);
+    }
+    pthread_mutex_unlock(&work->group->world->lock);
+}
+
 static void issue(struct rondo_pgroup_work *const *works, int n)
 {
     rondo_status status = RONDO_SUCCESS;
+    for (int w = 0; w < n; w++) { /* whoever ends it may let it go */
+        __atomic_add_fetch(&works[w]->refs, 1, __ATOMIC_RELAXED);
+    }
     for (int w = 0; w < n && status == RONDO_SUCCESS; w++) {
         status = give_stream(works[w]);
     }
@@ -222,10 +235,11 @@ static void issue(struct rondo_pgroup_work *const *works, int n)
             status = pg_event_record(slot->gpu, works[w]->stream, &works[w]->event);
         }
         if (status == RONDO_SUCCESS) {
-            __atomic_store_n(&works[w]->state, PG_ISSUED, __ATOMIC_RELEASE);
+            issued(works[w]);
         } else {
             pg_work_end(works[w], status);
         }
+        pg_work_unref(works[w]);
     }
 }
 
