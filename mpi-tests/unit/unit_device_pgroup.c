@@ -1,5 +1,5 @@
 /* Process groups on GPUs, over the tests' CUDA driver: works whose group ends while they are handed to their
- * stream. */
+ * stream, and errors of the device. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -115,10 +115,47 @@ static void a_group_may_end_while_its_watchdog_issues_a_work(void **state)
     *table() = real;
 }
 
+/* ---- the device's errors ---- */
+
+static CUresult lost(void) { return CUDA_ERROR_ILLEGAL_ADDRESS; }
+
+static void device_is_lost(struct fake_rank *r)
+{
+    struct member m;
+    rondo_pgroup_work *work;
+    rondo_status error = RONDO_SUCCESS, status;
+    member_open(r, &m);
+    FAKE_OK(r, member_sum(&m, &work));
+    FAKE_OK(r, rondo_pgroup_work_wait(work, RONDO_CONFIG_DEFAULT));
+    FAKE_OK(r, rondo_pgroup_work_free(work));
+    table()->EventQuery = (__typeof__(real.EventQuery))(void *)lost;
+    FAKE_OK(r, member_sum(&m, &work));
+    status = rondo_pgroup_work_wait(work, RONDO_CONFIG_DEFAULT);
+    FAKE_CHECK(r,
+               status == RONDO_UNHANDLED_CUDA_ERROR &&
+                   fake_has(rondo_last_error(NULL), "the event behind a call of a process group on GPU 0"),
+               "%s: %s", rondo_status_string(status), rondo_last_error(NULL));
+    FAKE_OK(r, rondo_pgroup_error(m.group, &error));
+    FAKE_CHECK(r, error == RONDO_UNHANDLED_CUDA_ERROR, "%s", rondo_status_string(error));
+    table()->EventQuery = real.EventQuery;
+    FAKE_OK(r, rondo_pgroup_work_free(work));
+    member_close(r, &m);
+}
+
+static void an_error_of_the_device_is_the_works_and_ends_the_group(void **state)
+{
+    (void)state;
+    real = *table();
+    fake_params(SMALL, NULL);
+    fake_ranks(1, device_is_lost, NULL);
+    *table() = real;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_group_may_end_while_its_watchdog_issues_a_work),
+        cmocka_unit_test(an_error_of_the_device_is_the_works_and_ends_the_group),
     };
     device_driver();
     fake_watchdog(60);

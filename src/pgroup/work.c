@@ -265,18 +265,36 @@ rondo_status pg_work_run(struct rondo_pgroup_work *work)
 
 /* ---- looking ---- */
 
-static rondo_status query(struct rondo_pgroup_work *work)
+/* The sentence is the communicator's. */
+static rondo_status of_comm(const struct pg_slot *slot, rondo_status status)
+{
+    char text[RONDO_ERROR_TEXT];
+    snprintf(text, sizeof(text), "%s", rondo_last_error(slot->comm));
+    return rondo_fail_quiet(status, "%s", text);
+}
+
+static rondo_status query_host(const struct rondo_pgroup_work *work)
+{
+    rondo_status status = rondo_stream_query(work->stream);
+    return status == RONDO_SUCCESS || status == RONDO_IN_PROGRESS ? status : of_comm(work->slot, status);
+}
+
+/* What a kernel found is the communicator's. Any other error is the device's, which is lost to the group. */
+static rondo_status query_gpu(const struct rondo_pgroup_work *work)
 {
     struct pg_slot *slot = work->slot;
-    rondo_status error = RONDO_SUCCESS, status = slot->gpu != NULL ? pg_event_query(slot->gpu, work->event)
-                                                                   : rondo_stream_query(work->stream);
-    if (slot->gpu != NULL && status != RONDO_IN_PROGRESS) { /* what a kernel found is the communicator's */
-        RONDO_TRY(rondo_comm_async_error(slot->comm, &error));
+    rondo_status error = RONDO_SUCCESS, status = pg_event_query(slot->gpu, work->event);
+    char text[RONDO_ERROR_TEXT];
+    if (status == RONDO_IN_PROGRESS) {
+        return status;
     }
-    status = error != RONDO_SUCCESS && error != RONDO_IN_PROGRESS ? error : status;
-    if (status != RONDO_SUCCESS && status != RONDO_IN_PROGRESS) {
-        char text[RONDO_ERROR_TEXT];
-        snprintf(text, sizeof(text), "%s", rondo_last_error(slot->comm));
+    snprintf(text, sizeof(text), "%s", rondo_error_text());
+    RONDO_TRY(rondo_comm_async_error(slot->comm, &error));
+    if (error != RONDO_SUCCESS && error != RONDO_IN_PROGRESS) {
+        return of_comm(slot, error);
+    }
+    if (status != RONDO_SUCCESS) {
+        pg_group_end(work->group, status, text);
         rondo_fail_quiet(status, "%s", text);
     }
     return status;
@@ -289,7 +307,7 @@ int pg_work_poll(struct rondo_pgroup_work *work)
         pg_work_advance(work);
     }
     if (__atomic_load_n(&work->state, __ATOMIC_ACQUIRE) == PG_ISSUED) {
-        status = query(work);
+        status = work->slot->gpu != NULL ? query_gpu(work) : query_host(work);
         if (status != RONDO_IN_PROGRESS) {
             pg_work_end(work, status);
         }
