@@ -376,6 +376,31 @@ static void one_pair(rondo_pgroup *world)
     pg_free(data);
 }
 
+/* Rank 0 waits for messages whose sender waits for a later one of rank 0, to a new pair. */
+static void many_open(rondo_pgroup *world)
+{
+    enum { MANY = 66 };
+    rondo_pgroup *group = group_new(world, (int[]){ 0, 1, 2 }, 3, NULL);
+    rondo_pgroup_work *work[MANY];
+    double data[MANY] = { 0 };
+    test.what = "many open works";
+    for (int i = 0; i < MANY - 1 && test.rank == 0; i++) {
+        MUST(rondo_pgroup_recv(group, &data[i], 1, RONDO_FLOAT64, 1, NULL, &work[i]));
+    }
+    if (test.rank == 0) {
+        MUST(rondo_pgroup_send(group, &data[MANY - 1], 1, RONDO_FLOAT64, 2, NULL, &work[MANY - 1]));
+    } else {
+        MUST(rondo_pgroup_recv(group, data, 1, RONDO_FLOAT64, test.rank == 2 ? 0 : 2, NULL, NULL));
+    }
+    for (int i = 0; i < MANY && test.rank == 0; i++) {
+        finish(work[i]);
+    }
+    for (int i = 0; i < (test.rank == 0 ? 0 : test.rank == 1 ? MANY - 1 : 1); i++) {
+        MUST(rondo_pgroup_send(group, data, 1, RONDO_FLOAT64, test.rank - 1, NULL, NULL));
+    }
+    MUST(rondo_pgroup_destroy(group));
+}
+
 static void to_itself(rondo_pgroup *world)
 {
     rondo_pgroup_opts opts = opts_of(RONDO_CONFIG_DEFAULT);
@@ -700,6 +725,9 @@ static void cases(rondo_pgroup *world)
         stream_order(world);
     }
     one_pair(world);
+    if (!pg_on_gpu && test.nranks > 2 && test.rank < 3) {
+        many_open(world);
+    }
     to_itself(world);
     batches(world);
     empty_batches(world);

@@ -87,6 +87,8 @@ struct pg_slot {
     int nspare;
 };
 
+enum { PG_MOST_POLLED = 64 }; /* works, or slots, that one look is about */
+
 /* How often groups of the same ranks were made from a group. */
 struct pg_children {
     uint64_t members; /* hash */
@@ -131,6 +133,8 @@ struct pg_world {
     pid_t pid;
     struct rondo_pgroup *groups;
     struct rondo_pgroup_work *open, *newest; /* oldest first */
+    struct rondo_pgroup_work *at;            /* where the watchdog's next look begins; NULL: at the oldest */
+    int moved;                               /* slots in creation that this turn has moved */
     int ncreating;                           /* atomic, changes under lock */
     int asleep;                              /* the watchdog sleeps until it is woken */
     int has_thread, stop;
@@ -156,6 +160,9 @@ void pg_slot_advance_held(struct pg_slot *slot);
 int pg_slot_queue(struct pg_slot *slot, struct rondo_pgroup_work *work);
 /** The same for a queued work, and for one that has to be issued before it. */
 void pg_work_advance(struct rondo_pgroup_work *work);
+/** Move all that are being made: another rank may wait for one of those before it comes to what this thread
+ * waits for. @return 0: there are none. */
+int pg_slots_move(struct pg_world *world);
 void pg_slot_free(struct pg_slot *slot);
 
 /* ---- work.c ---- */
@@ -177,10 +184,9 @@ rondo_status pg_work_wait(struct rondo_pgroup_work *work, int64_t timeout_ms, in
 int pg_work_poll(struct rondo_pgroup_work *work);
 /** Wait until it was handed to its communicator, on a GPU: to its stream. */
 rondo_status pg_work_wait_issued(struct rondo_pgroup_work *work);
-/* Works that a look at the world is about: the oldest. */
-enum { PG_MOST_POLLED = 64 };
-/** Get them, each with a reference. @return their number. */
-int pg_works_of(struct pg_world *world, struct rondo_pgroup_work *works[PG_MOST_POLLED]);
+/** Get the open works that the next look is about, in turn, each with a reference. @return their number; 0:
+ * none is open. */
+int pg_works_next(struct pg_world *world, struct rondo_pgroup_work *works[PG_MOST_POLLED]);
 void pg_work_memory_free(struct rondo_pgroup_work *work);
 void pg_work_describe(const struct rondo_pgroup_work *work, char *text, size_t size);
 

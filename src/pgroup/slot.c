@@ -290,6 +290,41 @@ void pg_slot_advance_held(struct pg_slot *slot)
     }
 }
 
+/* Get slots that are being made, at most PG_MOST_POLLED, each with a reference to its group. With the world's
+ * lock. */
+static int slots_in_creation(const struct pg_world *world, struct pg_slot **slots, int skip)
+{
+    int n = 0;
+    for (struct rondo_pgroup *group = world->groups; group != NULL; group = group->next) {
+        for (struct pg_slot *slot = group->slots; slot != NULL && n < PG_MOST_POLLED; slot = slot->next) {
+            if (slot->state == PG_CREATING && skip-- <= 0) {
+                group->refs++;
+                slots[n++] = slot;
+            }
+        }
+    }
+    return n;
+}
+
+int pg_slots_move(struct pg_world *world)
+{
+    struct pg_slot *slots[PG_MOST_POLLED];
+    int n;
+    if (RONDO_LIKELY(__atomic_load_n(&world->ncreating, __ATOMIC_ACQUIRE) == 0)) {
+        return 0;
+    }
+    pthread_mutex_lock(&world->lock);
+    n = slots_in_creation(world, slots, world->moved);
+    world->moved = n == PG_MOST_POLLED ? world->moved + n : 0; /* the others next time */
+    pthread_mutex_unlock(&world->lock);
+    for (int i = 0; i < n; i++) {
+        struct rondo_pgroup *group = slots[i]->group;
+        pg_slot_advance(slots[i], 0);
+        pg_group_unref(group);
+    }
+    return 1;
+}
+
 int pg_slot_queue(struct pg_slot *slot, struct rondo_pgroup_work *work)
 {
     struct rondo_pgroup *group = slot->group;

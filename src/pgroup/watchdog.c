@@ -64,7 +64,8 @@ static int look(struct pg_world *world)
 {
     struct rondo_pgroup_work *works[PG_MOST_POLLED];
     struct rondo_pgroup *group;
-    int n = pg_works_of(world, works);
+    int n = pg_works_next(world, works);
+    (void)pg_slots_move(world);
     for (int i = 0; i < n; i++) {
         pg_work_late(works[i]); /* a work that runs in a waiting thread, too */
         (void)pg_work_poll(works[i]);

@@ -108,6 +108,7 @@ void pg_work_open(struct rondo_pgroup_work *work)
 
 static void unlink_work(struct pg_world *world, struct rondo_pgroup_work *work)
 {
+    world->at = world->at == work ? work->next : world->at;
     if (work->prev != NULL) {
         work->prev->next = work->next;
     } else {
@@ -315,35 +316,18 @@ int pg_work_poll(struct rondo_pgroup_work *work)
     return __atomic_load_n(&work->state, __ATOMIC_ACQUIRE) == PG_DONE;
 }
 
-int pg_works_of(struct pg_world *world, struct rondo_pgroup_work *works[PG_MOST_POLLED])
+int pg_works_next(struct pg_world *world, struct rondo_pgroup_work *works[PG_MOST_POLLED])
 {
+    struct rondo_pgroup_work *w;
     int n = 0;
     pthread_mutex_lock(&world->lock);
-    for (struct rondo_pgroup_work *w = world->open; w != NULL && n < PG_MOST_POLLED; w = w->next) {
+    for (w = world->at != NULL ? world->at : world->open; w != NULL && n < PG_MOST_POLLED; w = w->next) {
         __atomic_add_fetch(&w->refs, 1, __ATOMIC_RELAXED);
         works[n++] = w;
     }
+    world->at = w;
     pthread_mutex_unlock(&world->lock);
     return n;
-}
-
-/* Move the creations that works wait for: another rank may wait for one of those before it comes to the work
- * that this thread waits for. @return 0: there are none. */
-static int move_creations(struct pg_world *world)
-{
-    struct rondo_pgroup_work *works[PG_MOST_POLLED];
-    int n;
-    if (RONDO_LIKELY(__atomic_load_n(&world->ncreating, __ATOMIC_ACQUIRE) == 0)) {
-        return 0;
-    }
-    n = pg_works_of(world, works);
-    for (int i = 0; i < n; i++) {
-        if (__atomic_load_n(&works[i]->state, __ATOMIC_ACQUIRE) == PG_QUEUED) {
-            pg_slot_advance(works[i]->slot, 0);
-        }
-        pg_work_unref(works[i]);
-    }
-    return 1;
 }
 
 /* ---- rondo_pgroup.h ---- */
@@ -372,7 +356,7 @@ rondo_status rondo_pgroup_work_test(rondo_pgroup_work *work, int *done)
     if (done == NULL) {
         return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_pgroup_work_test: the place for the answer is NULL");
     }
-    (void)move_creations(work->group->world);
+    (void)pg_slots_move(work->group->world);
     ended = pg_work_poll(work);
     *done = ended;
     return ended ? result(work) : RONDO_SUCCESS;
@@ -406,7 +390,7 @@ rondo_status pg_work_wait(struct rondo_pgroup_work *work, int64_t timeout_ms, in
         if (timeout_ms >= 0 && (timeout_ms == 0 || rondo_now_ns() - begin > limit)) {
             return too_late(work, timeout_ms);
         }
-        if (!move_creations(work->group->world) && timeout_ms < 0 && may_synchronize(work)) {
+        if (!pg_slots_move(work->group->world) && timeout_ms < 0 && may_synchronize(work)) {
             (void)(aside ? rondo_stream_wait_aside(work->stream) : rondo_stream_synchronize(work->stream));
             continue; /* the next poll sees the result */
         }
@@ -429,7 +413,7 @@ rondo_status pg_work_wait_issued(struct rondo_pgroup_work *work)
     struct rondo_wait wait;
     rondo_wait_begin(&wait, &policy);
     while (__atomic_load_n(&work->state, __ATOMIC_ACQUIRE) == PG_QUEUED) {
-        (void)move_creations(work->group->world);
+        (void)pg_slots_move(work->group->world);
         pg_work_advance(work);
         if (!work->group->world->has_thread) {
             pg_work_late(work);
