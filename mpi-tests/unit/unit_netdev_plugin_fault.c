@@ -70,6 +70,27 @@ static void odd_properties_are_corrected(void **state)
     }
 }
 
+/* GPUDirect needs them. */
+static void without_its_functions_no_gpu_memory_is_offered(void **state)
+{
+    static const struct {
+        const char *behaviour;
+        uint32_t memory;
+    } rows[] = { { "missing=iflush", RONDO_NET_HOST },
+                 { "missing=regMrDmaBuf", RONDO_NET_HOST | RONDO_NET_CUDA } };
+    struct rondo_net_properties p;
+    struct mock_net *seen;
+    (void)state;
+    need_compiler();
+    for (size_t i = 0; i < RONDO_COUNTOF(rows); i++) {
+        use_version(NEWEST - (int)i, rows[i].behaviour);
+        void *library = look(NEWEST - (int)i, &seen);
+        assert_int_equal(net->properties(1, &p), RONDO_SUCCESS);
+        assert_int_equal(p.memory, rows[i].memory);
+        leave(library, seen);
+    }
+}
+
 static void failures_name_function_code_and_both_ends(void **state)
 {
     static const struct {
@@ -298,6 +319,7 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(plugins_that_cannot_be_used_are_reported),
         cmocka_unit_test(odd_properties_are_corrected),
+        cmocka_unit_test(without_its_functions_no_gpu_memory_is_offered),
         cmocka_unit_test(failures_name_function_code_and_both_ends),
         cmocka_unit_test(connecting_can_fail),
         cmocka_unit_test(comms_close_while_requests_never_complete),

@@ -205,6 +205,27 @@ void rondo_plugin_context_put(struct rondo_plugin *plugin, struct rondo_plugin_c
 
 /* ---- devices ---- */
 
+/* The kinds of memory that its functions can handle, whatever it says: what a NIC has written to a GPU needs a
+ * flush before a kernel reads it. */
+static uint32_t memory_of(const struct rondo_plugin *plugin, const struct rondo_net_properties *device,
+                          uint32_t says)
+{
+    uint32_t can = RONDO_NET_HOST | RONDO_NET_CUDA | RONDO_NET_DMABUF;
+    const char *lacks = plugin->net->iflush == NULL       ? "iflush"
+                        : plugin->net->reg_dmabuf == NULL ? "regMrDmaBuf"
+                                                          : NULL;
+    if (plugin->net->iflush == NULL) {
+        can = RONDO_NET_HOST;
+    } else if (plugin->net->reg_dmabuf == NULL) {
+        can &= ~(uint32_t)RONDO_NET_DMABUF;
+    }
+    if ((says & ~can) != 0 && lacks != NULL) {
+        RONDO_INFO(RONDO_SUBSYS_NET, "net plugin %s, device %s: no GPUDirect%s, because it has no %s",
+                   plugin->name, device->name, can == RONDO_NET_HOST ? "" : " by DMA-BUF", lacks);
+    }
+    return says & can;
+}
+
 static rondo_status device_ask(const struct rondo_plugin *plugin, int i)
 {
     struct rondo_plugin_properties_v12 found;
@@ -227,7 +248,8 @@ static rondo_status device_ask(const struct rondo_plugin *plugin, int i)
         snprintf(properties->name, sizeof properties->name, "%.40s:%d", plugin->name, i);
     }
     properties->guid = found.guid;
-    properties->memory = (uint32_t)found.pointers & (RONDO_NET_HOST | RONDO_NET_CUDA | RONDO_NET_DMABUF);
+    properties->memory = memory_of(
+        plugin, properties, (uint32_t)found.pointers & (RONDO_NET_HOST | RONDO_NET_CUDA | RONDO_NET_DMABUF));
     properties->speed_mbps = found.speed_mbps > 0 ? found.speed_mbps : 10000;
     properties->port = found.port;
     properties->max_comms = found.max_comms > 0 ? found.max_comms : 1;
