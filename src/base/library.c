@@ -12,7 +12,7 @@
 
 /* ---- the log ---- */
 
-static _Thread_local int quiet;
+static _Thread_local int quiet, warned;
 
 /* NCCL's subsystem bits, in their order; 0: Rondo has no such subsystem. */
 static const uint32_t subsystem_of[] = {
@@ -54,6 +54,7 @@ void rondo_library_log(const struct rondo_library_kind *kind, int level, unsigne
         struct rondo_thread_texts *texts = rondo_thread_texts_get();
         snprintf(texts->plugin_warning, sizeof texts->plugin_warning, "%.*s",
                  (int)sizeof texts->plugin_warning - 1, text);
+        warned = 1;
     }
     if (rondo_log_on(ours, mask)) {
         rondo_log_print(ours, "%s plugin: %s (%s:%d)", kind->name, text, file != NULL ? file : "", line);
@@ -61,6 +62,10 @@ void rondo_library_log(const struct rondo_library_kind *kind, int level, unsigne
 }
 
 void rondo_library_log_quiet(int on) { quiet = on; }
+
+void rondo_library_call(void) { warned = 0; }
+
+const char *rondo_library_warning(void) { return warned ? rondo_thread_texts_get()->plugin_warning : ""; }
 
 void rondo_library_text(char *to, size_t bytes, const char *from)
 {

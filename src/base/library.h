@@ -42,9 +42,12 @@ typedef void (*rondo_library_log_fn)(int level, unsigned long subsystems, const 
                                      const char *fmt, ...);
 /** The body of such a function: write a line of the plugin to Rondo's log. Warnings of a thread that
  * rondo_library_log_quiet() has set are information. Keeps the last warning of this thread, for an error that
- * follows it (plugin_warning, base/status.h). */
+ * follows it. */
 void rondo_library_log(const struct rondo_library_kind *kind, int level, unsigned long subsystems,
                        const char *file, int line, const char *fmt, va_list args);
 void rondo_library_log_quiet(int on);
+/** This thread calls a plugin. @return its last warning since then, "": none. */
+void rondo_library_call(void);
+const char *rondo_library_warning(void);
 
 #endif

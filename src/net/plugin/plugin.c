@@ -267,6 +267,7 @@ static rondo_status comm_open(struct comm *comm, void *handle)
         memcpy(handle, &mine, sizeof mine);
         return RONDO_SUCCESS;
     }
+    rondo_library_call();
     RONDO_TRY(after(comm, "listen",
                     used.plugin.abi->listen(used.plugin.net, comm->context, comm->device, comm->handle,
                                             &comm->listener)));
@@ -336,6 +337,7 @@ static rondo_status plugin_connect(void *arg, const void *handle)
     if (!comm->has_handle) {
         RONDO_TRY(handle_take(comm, handle));
     }
+    rondo_library_call();
     if (comm->is_send) {
         RONDO_TRY(
             after(comm, "connect",
@@ -387,6 +389,7 @@ static rondo_status plugin_reg(void *arg, void *data, size_t bytes, int kind, in
         return refuse(comm, "memory can be registered only after connecting");
     }
     RONDO_TRY(RONDO_NEW(new, "a region of a net plugin"));
+    rondo_library_call();
     code = call_reg(comm, data, bytes, kind, fd, &new->region);
     if (code != 0) { /* another region may work */
         rondo_free(new);
@@ -417,6 +420,7 @@ static rondo_status plugin_unreg(void *arg, void *region)
     if (old->next != NULL) {
         old->next->link = old->link;
     }
+    rondo_library_call();
     code = used.plugin.net->unreg(comm->comm, old->region);
     rondo_free(old);
     return after(comm, "deregMr", code);
@@ -453,8 +457,10 @@ static rondo_status request_begun(struct comm *comm, struct request *new, int *c
     return RONDO_SUCCESS;
 }
 
+/* Before it is called. */
 static rondo_status comm_ready(const struct comm *comm)
 {
+    rondo_library_call();
     if (comm->status != RONDO_SUCCESS) {
         return comm_ended(comm);
     }
@@ -562,6 +568,7 @@ static rondo_status plugin_test(void *arg, int *done, size_t *bytes)
     if (comm->status != RONDO_SUCCESS) {
         return comm_ended(comm);
     }
+    rondo_library_call();
     RONDO_TRY(after(comm, "test", used.plugin.net->test(request->request, &finished, sizes)));
     if (!finished) {
         return RONDO_SUCCESS;

@@ -47,7 +47,7 @@ rondo_status rondo_plugin_status(int code, int remote)
 void rondo_plugin_says(const struct rondo_plugin *plugin, const char *function, int code, char *text,
                        size_t bytes)
 {
-    const char *warning = rondo_thread_texts_get()->plugin_warning;
+    const char *warning = rondo_library_warning();
     snprintf(text, bytes, "net plugin %s (v%d, %.120s): %s gave %d (%s)%s%s", plugin->name,
              plugin->abi->version, plugin->path, function, code,
              code >= 0 && code < RONDO_NUM_STATUSES ? rondo_status_string((rondo_status)code)
@@ -150,6 +150,7 @@ static rondo_status context_new(struct rondo_plugin *plugin, uint64_t id,
     RONDO_TRY(RONDO_NEW(new, "a context of a net plugin"));
     new->id = id;
     new->config.traffic_class = -1;
+    rondo_library_call();
     code = plugin->abi->init(plugin->net, new);
     if (code != 0) {
         rondo_free(new);
@@ -233,6 +234,7 @@ static rondo_status device_ask(const struct rondo_plugin *plugin, int i)
     struct rondo_net_properties *properties = &device->properties;
     int code;
     memset(&found, 0, sizeof found);
+    rondo_library_call();
     code = plugin->abi->properties(plugin->net, i, &found);
     if (code != 0) {
         return failed(plugin, "getProperties", code);
@@ -264,7 +266,9 @@ static rondo_status device_ask(const struct rondo_plugin *plugin, int i)
 
 static rondo_status devices_ask(struct rondo_plugin *plugin)
 {
-    int n = 0, code = plugin->net->devices(&n);
+    int n = 0, code;
+    rondo_library_call();
+    code = plugin->net->devices(&n);
     if (code != 0) {
         return failed(plugin, "devices", code);
     }
