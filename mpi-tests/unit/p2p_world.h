@@ -47,7 +47,8 @@ static struct {
     int calls, fail_at; /* the call with this number fails; 0: none */
     uint8_t *lossy;     /* copies of cell words into this memory are lost */
     size_t lossy_bytes;
-    int hang; /* streams created from now on never complete their work */
+    int hang;       /* streams created from now on never complete their work */
+    int hang_words; /* the same for streams that copy one word from now on */
     CUstream hung[MAX_RANKS * MAX_RANKS];
     int nhung;
 } driver;
@@ -111,11 +112,24 @@ static _Thread_local int driver_rests; /* this thread's calls are not counted an
     }
 P2P_CALLS(WATCHED)
 
+static void hang(CUstream stream)
+{
+    for (int i = 0; i < driver.nhung; i++) {
+        if (driver.hung[i] == stream) {
+            return;
+        }
+    }
+    driver.hung[driver.nhung++] = stream;
+}
+
 static CUresult lossy_copy(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream)
 {
     uint8_t *at = (uint8_t *)(uintptr_t)to;
     int lost = driver.lossy != NULL && bytes == 2 * sizeof(uint64_t) && at >= driver.lossy &&
                at < driver.lossy + driver.lossy_bytes;
+    if (driver.hang_words && bytes == sizeof(uint64_t)) {
+        hang(stream);
+    }
     return lost ? CUDA_SUCCESS : watched_MemcpyAsync(to, from, bytes, stream);
 }
 
@@ -123,7 +137,7 @@ static CUresult hanging_create(CUstream *stream, unsigned flags, int priority)
 {
     CUresult result = watched_StreamCreateWithPriority(stream, flags, priority);
     if (driver.hang && result == CUDA_SUCCESS) {
-        driver.hung[driver.nhung++] = *stream;
+        hang(*stream);
     }
     return result;
 }

@@ -47,6 +47,33 @@ static void memory_that_a_dead_rank_had_open_is_kept(void **state)
     gpus_free(w);
 }
 
+/* What copies at the end still use stays, however they go on. */
+static void body_hangs(struct world *w, struct rank *r)
+{
+    pthread_barrier_wait(&w->barrier);
+    setenv("RONDO_P2P_CHECK", "100ms", 1);
+    CHECK_OK(rondo_param_reload());
+    driver.hang_words = r->net.rank == 0;
+    rank_close(r);
+    if (r->net.rank == 0) {
+        CHECK(driver.things[BLOCK] == r->net.nlocal - 1 && driver.things[OPENED] == 1 &&
+              driver.things[PINNED] == 1 && driver.things[STREAM] == 0);
+    }
+    pthread_barrier_wait(&w->barrier);
+    _exit(0);
+}
+
+static void memory_of_copies_that_do_not_end_is_kept(void **state)
+{
+    struct world *w = gpus_new(2, 2, RONDO_P2P_MODE_WRITE, 1);
+    (void)state;
+    gpus->no_vmm = 1;
+    w->protos = 1u << RONDO_PROTO_SIMPLE;
+    w->body = body_hangs;
+    run_processes(w);
+    gpus_free(w);
+}
+
 static void threads_share_device_memory(void **state)
 {
     static const struct {
@@ -150,6 +177,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(processes_share_device_memory),
         cmocka_unit_test(memory_that_a_dead_rank_had_open_is_kept),
+        cmocka_unit_test(memory_of_copies_that_do_not_end_is_kept),
         cmocka_unit_test(threads_share_device_memory),
         cmocka_unit_test(lazy_links_join_all_pairs),
         cmocka_unit_test(shared_memory_is_mapped_into_the_gpu),

@@ -213,10 +213,11 @@ rondo_status rondo_p2p_open(struct rondo_p2p *p2p, int local, const struct rondo
     if (map->n == 0) {
         status = open_more(p2p, map, first);
         if (status != RONDO_SUCCESS) {
-            for (int i = 0; i < map->n; i++) {
+            p2p->stuck |= map->told && status == RONDO_TIMEOUT; /* the copy may come yet */
+            for (int i = 0; i < map->n && !p2p->stuck; i++) {
                 rondo_gpu_mem_close(&map->mem[i]);
             }
-            map->n = 0;
+            map->n = map->told = 0;
             return status;
         }
     }
@@ -376,7 +377,7 @@ static void maps_tell(struct rondo_p2p *p2p)
         }
     }
     if (told) {
-        (void)rondo_p2p_wait(p2p, p2p->stream, patience());
+        p2p->stuck |= rondo_p2p_wait(p2p, p2p->stream, patience()) != RONDO_SUCCESS;
     }
 }
 
@@ -410,6 +411,7 @@ static int opened(struct rondo_p2p *p2p)
         }
     }
     if (rondo_p2p_wait(p2p, p2p->stream, patience()) != RONDO_SUCCESS) {
+        p2p->stuck = 1;
         return -1;
     }
     for (int i = 0; i < p2p->net->nlocal; i++) {
