@@ -94,6 +94,43 @@ static void threads_share_device_memory(void **state)
 
 /* ---- lazy links: the control plane carries their records ---- */
 
+/* Of a stream: until somebody has asked, or for 2 s. */
+struct hold {
+    int asked, late; /* atomic */
+};
+
+static void hold_it(void *arg)
+{
+    struct hold *hold = arg;
+    int64_t end = rondo_now_ns() + 2000000000;
+    while (!__atomic_load_n(&hold->asked, __ATOMIC_ACQUIRE) && !hold->late) {
+        __atomic_store_n(&hold->late, rondo_now_ns() > end, __ATOMIC_RELEASE);
+        sched_yield();
+    }
+}
+
+/* Slots whose zeroing waits for other work of the GPU: nobody waits for it inside the call. */
+static void link_on_hold(struct rank *r, int peer)
+{
+    struct rondo_p2p *p2p = rondo_transport_state(&r->net, &rondo_transport_p2p);
+    struct rondo_link link;
+    static struct hold holds[MAX_RANKS];
+    struct hold *hold = &holds[r->net.rank];
+    *hold = (struct hold){ .asked = 0 };
+    CHECK_OK(rondo_cuda_enter(r->net.device));
+    CHECK(table()->LaunchHostFunc(p2p->stream, hold_it, hold) == CUDA_SUCCESS);
+    rondo_cuda_leave();
+    for (int is_send = 0; is_send < 2; is_send++) { /* one of the ends has slots */
+        CHECK_OK(rondo_link_lazy(&r->net, &link, peer, is_send));
+        if (is_send == (gpus->found[r->net.rank][peer] == RONDO_P2P_MODE_READ)) {
+            CHECK(rondo_link_connect_lazy(&r->net, &link) == RONDO_IN_PROGRESS);
+            CHECK(!__atomic_load_n(&hold->late, __ATOMIC_ACQUIRE));
+        }
+        rondo_link_close(&r->net, &link);
+    }
+    __atomic_store_n(&hold->asked, 1, __ATOMIC_RELEASE);
+}
+
 static void body_lazy_gpus(struct world *w, struct rank *r)
 {
     struct rondo_control_config config = { .rank = r->net.rank,
@@ -115,6 +152,7 @@ static void body_lazy_gpus(struct world *w, struct rank *r)
     pthread_barrier_wait(&w->barrier);
     CHECK_OK(rondo_control_start(r->net.control));
     pthread_barrier_wait(&w->barrier);
+    link_on_hold(r, (r->net.rank + 1) % w->nranks);
     body_lazy(w, r);
     /* Lazy links have a block of their own, because the names of the first blocks have been dropped. */
     CHECK(rondo_net_bytes(&r->net) >= before + (2 << 20));

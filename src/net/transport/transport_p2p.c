@@ -191,6 +191,9 @@ static rondo_status p2p_offer(void *state, struct rondo_link *link, struct rondo
     rondo_status status;
     RONDO_TRY(rondo_p2p_enter(p2p, &before));
     status = offer(p2p, link, record);
+    if (status == RONDO_SUCCESS && link->channel >= 0 && p2p->zeroing) {
+        status = rondo_p2p_zero(p2p);
+    }
     rondo_p2p_leave(before);
     return status;
 }
@@ -297,6 +300,17 @@ static rondo_status p2p_connect(void *state, struct rondo_link *link, const stru
     return status;
 }
 
+/* The peer learns of slots that are zeroed: that may be late, and whoever waits for the link has checks. */
+static rondo_status slots_zeroed(struct rondo_p2p *p2p, struct rondo_p2p_link *own)
+{
+    CUstreamCaptureMode before;
+    rondo_status status;
+    RONDO_TRY(rondo_p2p_enter(p2p, &before));
+    status = rondo_p2p_zeroed(p2p, own);
+    rondo_p2p_leave(before);
+    return status;
+}
+
 static rondo_status p2p_connect_lazy(void *state, struct rondo_link *link)
 {
     struct rondo_p2p *p2p = state;
@@ -308,6 +322,9 @@ static rondo_status p2p_connect_lazy(void *state, struct rondo_link *link)
         own->lazy.record = record;
     }
     own = link->state;
+    if (own->zeroing) {
+        RONDO_TRY(slots_zeroed(p2p, own));
+    }
     return rondo_lazy_move(p2p->net, state, link, &own->lazy);
 }
 

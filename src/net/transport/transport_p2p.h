@@ -64,6 +64,7 @@ struct rondo_p2p {
     int nblocks, capacity;
     size_t first_line, nlines, max_lines; /* in the first block; lines given out; all lines */
     size_t expected;                      /* slot bytes to come */
+    int zeroing;                          /* the zeroes of a block may be in flight */
     struct rondo_p2p_map *map;            /* by local rank */
     struct rondo_gpu_pinned pinned;
     struct rondo_p2p_look *look; /* in it, by local rank; then two constants, then one word a
@@ -80,6 +81,7 @@ struct rondo_p2p_link {
     int place;          /* -1: this end has no slots */
     size_t number;      /* index of its line */
     int looking;        /* a copy of the polled word is in flight */
+    int zeroing;        /* so are the zeroes of its slots */
     struct rondo_lazy lazy;
 };
 
@@ -93,9 +95,12 @@ void rondo_p2p_leave(CUstreamCaptureMode before);
  * below. */
 rondo_status rondo_p2p_make(struct rondo_p2p *p2p, int max_links);
 void rondo_p2p_drop(struct rondo_p2p *p2p);
-/** Take a line in the first block; take slots in some block, zeroed. */
+/** Take a line in the first block; take slots in some block, which is zeroed after one of the next two. */
 rondo_status rondo_p2p_take_line(struct rondo_p2p *p2p, struct rondo_p2p_link *own);
 rondo_status rondo_p2p_take_slots(struct rondo_p2p *p2p, struct rondo_p2p_link *own, size_t bytes);
+/** Wait for the zeroes, within creation; or look for those of a link. @return RONDO_IN_PROGRESS: not yet. */
+rondo_status rondo_p2p_zero(struct rondo_p2p *p2p);
+rondo_status rondo_p2p_zeroed(struct rondo_p2p *p2p, struct rondo_p2p_link *own);
 /** Find a block of a local peer; the first use opens it. name NULL: the first block. Errors are not
  * logged. */
 rondo_status rondo_p2p_open(struct rondo_p2p *p2p, int local, const struct rondo_gpu_name *name,

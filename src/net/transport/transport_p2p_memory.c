@@ -67,12 +67,11 @@ void rondo_p2p_pattern(const struct rondo_gpu_name *owner, int local, uint64_t p
     pattern[1] = ~pattern[0];
 }
 
-/* The block is zeroed on return: peers may read it. */
+/* Peers may read the block once the stream has zeroed it, maybe behind kernels that fill the GPU now. */
 static rondo_status block_make(struct rondo_p2p *p2p, size_t bytes)
 {
     const struct rondo_net *net = p2p->net;
     struct rondo_p2p_block *block;
-    rondo_status status;
     RONDO_TRY(
         RONDO_ARRAY_GROW(p2p->block, p2p->nblocks, p2p->capacity, "the list of blocks of device memory"));
     block = &p2p->block[p2p->nblocks];
@@ -85,9 +84,24 @@ static rondo_status block_make(struct rondo_p2p *p2p, size_t bytes)
         return rondo_cuda_fail(result, "rank %d on %s: zeroing %zu bytes of GPU %d (%s)", net->rank,
                                rondo_log_host(), block->mem.bytes, net->device->ordinal, net->device->bus_id);
     }
-    status = rondo_p2p_wait(p2p, p2p->stream, creation_ns()); /* queued behind the kernels that fill the
-                                                               * GPU now */
+    p2p->zeroing = 1;
+    return RONDO_SUCCESS;
+}
+
+rondo_status rondo_p2p_zero(struct rondo_p2p *p2p)
+{
+    rondo_status status = rondo_p2p_wait(p2p, p2p->stream, creation_ns());
+    p2p->zeroing = status != RONDO_SUCCESS;
     return status == RONDO_TIMEOUT ? rondo_fail(status, "%s", rondo_error_text()) : status;
+}
+
+rondo_status rondo_p2p_zeroed(struct rondo_p2p *p2p, struct rondo_p2p_link *own)
+{
+    rondo_status status = own->zeroing ? rondo_p2p_wait(p2p, p2p->stream, 0) : RONDO_SUCCESS;
+    if (status == RONDO_SUCCESS) {
+        p2p->zeroing = own->zeroing = 0;
+    }
+    return status == RONDO_TIMEOUT ? RONDO_IN_PROGRESS : status;
 }
 
 /* Write what the cells must hold before peers read them. */
@@ -137,6 +151,7 @@ rondo_status rondo_p2p_make(struct rondo_p2p *p2p, int max_links)
     RONDO_TRY(RONDO_NEW_ARRAY(p2p->map, net->nlocal, "maps of the GPUs of this node"));
     RONDO_TRY(block_make(p2p, p2p->first_line + p2p->max_lines * RONDO_CTRL_ALIGN));
     p2p->block[0].used = p2p->first_line + p2p->max_lines * RONDO_CTRL_ALIGN;
+    RONDO_TRY(rondo_p2p_zero(p2p));
     return cells_write(p2p);
 }
 
@@ -158,6 +173,7 @@ rondo_status rondo_p2p_take_slots(struct rondo_p2p *p2p, struct rondo_p2p_link *
         RONDO_TRY(block_make(p2p, rondo_max_size(bytes, p2p->expected)));
         last = &p2p->block[p2p->nblocks - 1];
     }
+    own->zeroing = p2p->zeroing;
     own->place = p2p->nblocks - 1;
     own->slots = last->used;
     last->used += bytes;
