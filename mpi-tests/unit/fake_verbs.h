@@ -75,9 +75,10 @@ struct fake_verbs {
     int dmabuf_errno;               /* for an invalid descriptor */
     enum ibv_wc_status send_status; /* of a NIC's next operation */
     uint32_t vendor;
-    int hold, hold_sends; /* hide all completions; hide those of sends */
-    uint32_t hold_qpn;    /* hide those of this queue pair; 0: none */
-    int newest_first;     /* show completions of the newest queue pair first, each queue pair in order */
+    void (*called)(enum fake_verb); /* with each call that a NIC counts; NULL: nobody listens */
+    int hold, hold_sends;           /* hide all completions; hide those of sends */
+    uint32_t hold_qpn;              /* hide those of this queue pair; 0: none */
+    int newest_first; /* show completions of the newest queue pair first, each queue pair in order */
     int events;
     struct ibv_async_event event;
 };

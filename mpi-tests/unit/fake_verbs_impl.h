@@ -49,6 +49,9 @@ static inline void fake_verbs_leave(const int *unused)
 static inline int fake_verb_fails(enum fake_verb call)
 {
     fake.calls[call]++;
+    if (fake.called != NULL) {
+        fake.called(call);
+    }
     if (fake.fail_in[call] > 0 && --fake.fail_in[call] == 0) {
         errno = fake.fail_errno;
         return 1;

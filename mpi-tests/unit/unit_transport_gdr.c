@@ -284,6 +284,37 @@ static void flushes_are_left_out_where_nothing_needs_them(void **state)
     assert_int_equal(flushes_of(READ, NULL), 0);
 }
 
+/* ---- the context ---- */
+
+static int calls_inside, calls_outside;
+
+static void note_context(enum fake_verb verb)
+{
+    CUcontext context = NULL;
+    int inside = table()->CtxGetCurrent(&context) == CUDA_SUCCESS &&
+                 (context == gpu_of_rank[0].context || context == gpu_of_rank[1].context);
+    if (verb == FAKE_MR || verb == FAKE_QP || verb >= FAKE_POST_SEND) {
+        *(inside ? &calls_inside : &calls_outside) += 1;
+    }
+}
+
+/* Net plugins may call CUDA, for the GPU whose data they carry. */
+static void devices_are_called_with_the_gpus_context(void **state)
+{
+    struct world *w;
+    (void)state;
+    calls_inside = calls_outside = 0;
+    fake.called = note_context;
+    w = two_connected(READ | WRITE | FLUSH);
+    post(w, ring_end(w, 0, 1), 3);
+    progress_both(w);
+    fake.called = NULL;
+    assert_true(calls_inside > 0);
+    assert_int_equal(calls_outside, 0);
+    ranks_close_gpus(w);
+    all_is_given_back();
+}
+
 /* ---- memory that cannot be used ---- */
 
 static int staged_ends; /* atomic */
@@ -449,6 +480,7 @@ int main(void)
         TEST(slices_that_arrive_together_are_flushed_once_before_they_are_announced),
         TEST(slices_that_arrived_outlive_their_sender),
         TEST(flushes_are_left_out_where_nothing_needs_them),
+        TEST(devices_are_called_with_the_gpus_context),
         TEST(slots_that_the_nic_refuses_are_in_host_memory),
         TEST(slots_without_a_descriptor_are_in_host_memory),
         TEST(driver_calls_that_fail_leave_nothing),

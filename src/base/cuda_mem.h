@@ -78,7 +78,7 @@ size_t rondo_gpu_allocated(void);
 /** A number that changes whenever such memory is allocated or freed, and so invalidates cached answers. */
 uint64_t rondo_gpu_epoch(void);
 
-/** Between these a capturing thread may make calls that capture forbids. They do not nest. */
+/** Between these a capturing thread may make calls that capture forbids. They nest. */
 void rondo_gpu_relax(CUstreamCaptureMode *before);
 void rondo_gpu_unrelax(CUstreamCaptureMode before);
 

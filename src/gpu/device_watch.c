@@ -1,5 +1,5 @@
-/* The thread of a communicator with a GPU. It makes no CUDA call: kernels report their progress in pinned
- * words. A launch wakes it. While anything moves on connections with a proxy it runs without a pause;
+/* The thread of a communicator with a GPU. It makes no CUDA call, except to have the context current where it
+ * carries connections, as net plugins want it: kernels report their progress in pinned words. A launch wakes it. While anything moves on connections with a proxy it runs without a pause;
  * otherwise it wakes every LOOK_MS while launches are in progress or a graph may run, and every IDLE_MS if
  * not. With connections to carry it runs near their NICs (RONDO_PROXY_CORES). */
 #include <signal.h>
@@ -189,6 +189,7 @@ static void *watch(void *arg)
 {
     struct rondo_ctx *ctx = arg;
     struct rondo_device *d = ctx->device;
+    struct rondo_net_inside inside = { .pushed = 0 };
     int bound = 0;
     rondo_log_set_rank(ctx->job.rank);
     for (;;) {
@@ -196,6 +197,7 @@ static void *watch(void *arg)
             proxied = has_proxied(ctx);
         if (!failed && proxied && !bound) {
             bind_near(ctx);
+            rondo_net_enter(&ctx->wiring.net, &inside);
             bound = 1;
         }
         if (!failed && proxied && carry(ctx)) {
@@ -209,6 +211,7 @@ static void *watch(void *arg)
             break;
         }
     }
+    rondo_net_leave(&inside);
     return NULL;
 }
 

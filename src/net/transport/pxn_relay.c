@@ -211,7 +211,9 @@ static void *relay_main(void *arg)
 {
     struct rondo_pxn_thread *relay = arg;
     int left = 0, idle = 0, stays;
+    struct rondo_net_inside inside;
     rondo_log_set_rank(relay->net.rank);
+    rondo_net_enter(&relay->net, &inside);
     while (!left || senders(relay, idle == SLEEP_ROUNDS) > 0) {
         int busy = 0, moved = 0;
         for (int i = 0; i < relay->n; i++) {
@@ -227,6 +229,7 @@ static void *relay_main(void *arg)
     RONDO_INFO(RONDO_SUBSYS_NET | RONDO_SUBSYS_DESTROY,
                "rank %d: its NIC sent %llu slices of %d connections for other GPUs", relay->net.rank,
                (unsigned long long)relay->carried, relay->n);
+    rondo_net_leave(&inside);
     relay_free(relay);
     __atomic_sub_fetch(&nstaying, stays, __ATOMIC_ACQ_REL);
     __atomic_sub_fetch(&nrelays, 1, __ATOMIC_ACQ_REL);

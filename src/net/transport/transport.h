@@ -218,6 +218,24 @@ static inline int rondo_net_inside(uint64_t offset, uint64_t bytes, uint64_t fir
 /** @return the transport's state in an open net; NULL: it has none. */
 void *rondo_transport_state(const struct rondo_net *net, const struct rondo_transport *transport);
 
+/* Calls of net devices, whose plugins may call CUDA: with the context of the net's GPU current, and allowed
+ * while streams capture. */
+struct rondo_net_inside {
+    const struct rondo_cuda_device *outer;
+    int pushed, mode;
+};
+#ifdef RONDO_CUDA
+/** This thread calls the net's devices until leave; they nest. Without a GPU, nothing. */
+void rondo_net_enter(const struct rondo_net *net, struct rondo_net_inside *inside);
+void rondo_net_leave(const struct rondo_net_inside *inside);
+#else
+static inline void rondo_net_enter(const struct rondo_net *net, struct rondo_net_inside *inside)
+{
+    (void)net, (void)inside;
+}
+static inline void rondo_net_leave(const struct rondo_net_inside *inside) { (void)inside; }
+#endif
+
 /* ---- for communicators ---- */
 
 /** Choose the transport for a pair, in an open net. @return RONDO_INTERNAL_ERROR "no transport found",

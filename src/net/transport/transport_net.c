@@ -256,7 +256,8 @@ rondo_status rondo_net_end_new(struct rondo_net_state *state, struct rondo_link 
     return RONDO_SUCCESS;
 }
 
-static rondo_status net_offer(void *state, struct rondo_link *link, struct rondo_connect *record)
+static rondo_status offer(struct rondo_net_state *state, struct rondo_link *link,
+                          struct rondo_connect *record)
 {
     if (link->is_send && rondo_pxn_offer(state, link, record)) {
         return RONDO_SUCCESS;
@@ -264,6 +265,17 @@ static rondo_status net_offer(void *state, struct rondo_link *link, struct rondo
     RONDO_TRY(rondo_net_end_new(state, link));
     RONDO_TRY(prepare(link->state, record));
     return end_memory(link->state);
+}
+
+static rondo_status net_offer(void *arg, struct rondo_link *link, struct rondo_connect *record)
+{
+    struct rondo_net_state *state = arg;
+    struct rondo_net_inside inside;
+    rondo_status status;
+    rondo_net_enter(state->net, &inside);
+    status = offer(state, link, record);
+    rondo_net_leave(&inside);
+    return status;
 }
 
 /* ---- connect ---- */
@@ -298,10 +310,10 @@ static rondo_status end_register(struct rondo_net_end *end)
     return end->device->reg(end->comm, end->memory, end->bytes, RONDO_NET_HOST, -1, &end->region);
 }
 
-static rondo_status net_connect(void *state, struct rondo_link *link, const struct rondo_connect *connect)
+static rondo_status connect_to(const struct rondo_net *net, struct rondo_link *link,
+                               const struct rondo_connect *connect)
 {
     struct rondo_net_end *end = link->state;
-    const struct rondo_net *net = ((struct rondo_net_state *)state)->net;
     uint8_t handle[RONDO_NET_HANDLE] RONDO_ALIGNED(8);
     struct net_record record;
     memcpy(&record, connect->data, sizeof(record));
@@ -324,6 +336,17 @@ static rondo_status net_connect(void *state, struct rondo_link *link, const stru
     return link->channel < 0 ? RONDO_SUCCESS : rondo_net_carry(end);
 }
 
+static rondo_status net_connect(void *arg, struct rondo_link *link, const struct rondo_connect *connect)
+{
+    const struct rondo_net *net = ((struct rondo_net_state *)arg)->net;
+    struct rondo_net_inside inside;
+    rondo_status status;
+    rondo_net_enter(net, &inside);
+    status = connect_to(net, link, connect);
+    rondo_net_leave(&inside);
+    return status;
+}
+
 static rondo_status net_connect_lazy(void *state, struct rondo_link *link)
 {
     struct rondo_connect record = { 0 };
@@ -343,10 +366,11 @@ static rondo_status net_connect_lazy(void *state, struct rondo_link *link)
 static void net_disconnect(void *arg, struct rondo_link *link)
 {
     struct rondo_net_end *end = link->state;
-    (void)arg;
+    struct rondo_net_inside inside;
     if (end == NULL) {
         return;
     }
+    rondo_net_enter(((struct rondo_net_state *)arg)->net, &inside);
     rondo_net_drop(end);
     if (end->pxn != NULL) {
         rondo_pxn_disconnect(end);
@@ -362,6 +386,7 @@ static void net_disconnect(void *arg, struct rondo_link *link)
         end->device->close(end->comm);
     }
     end_unmap(end);
+    rondo_net_leave(&inside);
     rondo_free(end);
     link->state = NULL;
 }

@@ -19,6 +19,36 @@ struct rondo_net_pool {
     size_t used;
 };
 
+/* ---- the context ---- */
+
+static _Thread_local const struct rondo_cuda_device *entered;
+
+void rondo_net_enter(const struct rondo_net *net, struct rondo_net_inside *inside)
+{
+    CUstreamCaptureMode before;
+    *inside = (struct rondo_net_inside){ .outer = entered };
+    if (net->device == NULL || entered == net->device) {
+        return;
+    }
+    inside->pushed = rondo_cuda_enter(net->device) == RONDO_SUCCESS;
+    if (inside->pushed) {
+        rondo_gpu_relax(&before);
+        inside->mode = (int)before;
+        entered = net->device;
+    }
+}
+
+void rondo_net_leave(const struct rondo_net_inside *inside)
+{
+    if (inside->pushed) {
+        entered = inside->outer;
+        rondo_gpu_unrelax((CUstreamCaptureMode)inside->mode);
+        rondo_cuda_leave();
+    }
+}
+
+/* ---- memory and its pieces ---- */
+
 /* NICs register GPU memory in whole pages. */
 size_t rondo_net_gdr_bytes(size_t slot_bytes) { return rondo_round_up(RONDO_SLOTS * slot_bytes, 64 << 10); }
 

@@ -495,9 +495,8 @@ uint32_t rondo_link_slice_bytes(const struct rondo_link *link, uint64_t step)
     return header->step == (uint32_t)step ? header->bytes : 0;
 }
 
-rondo_status rondo_net_state_progress(void *arg, int *moved)
+static rondo_status progress(struct rondo_net_state *state, int *moved)
 {
-    struct rondo_net_state *state = arg;
     int busy = 0;
     look_at_regions(state);
     /* Sends first: other ranks wait for them, and looking for arrivals may be a system call. */
@@ -514,4 +513,15 @@ rondo_status rondo_net_state_progress(void *arg, int *moved)
     }
     state->net->busy |= busy;
     return RONDO_SUCCESS;
+}
+
+rondo_status rondo_net_state_progress(void *arg, int *moved)
+{
+    struct rondo_net_state *state = arg;
+    struct rondo_net_inside inside;
+    rondo_status status;
+    rondo_net_enter(state->net, &inside);
+    status = progress(state, moved);
+    rondo_net_leave(&inside);
+    return status;
 }
