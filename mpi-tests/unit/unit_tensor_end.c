@@ -387,6 +387,67 @@ static void a_question_is_taken_back_without_walking_along_others(void **state)
 }
 
 /* A key moves from rank 1 to rank 2. Rank 0 looks there after it has asked rank 1 in vain. */
+static uint64_t have_waited(struct rondo_tensor_core *core)
+{
+    pthread_mutex_lock(&core->lock);
+    uint64_t n = core->nwaited;
+    pthread_mutex_unlock(&core->lock);
+    return n;
+}
+
+/* Those that wait for a step get it, and those for the latest one, the oldest first; those that wait for other
+ * steps lead nowhere meanwhile: nobody may walk along them. */
+static void waits_by_step(struct fake_rank *r)
+{
+    enum { N = 8 };
+    static const uint64_t steps[N] = { 5, 3, RONDO_TENSOR_LATEST, 3, 4, 5, RONDO_TENSOR_LATEST, 3 };
+    rondo_tensor_store *store;
+    rondo_tensor_request *request[N], *sent;
+    rondo_tensor t[N];
+    int value[N] = { 0 };
+    FAKE_OK(r, rondo_tensor_store_create(r->comm, NULL, &store));
+    if (r->rank == 1) {
+        for (int i = 0; i < N; i++) {
+            t[i] = tensor_of(&value[i], sizeof(value[i]));
+            FAKE_OK(r, rondo_tensor_pull(store, "w", 0, steps[i], NULL, &t[i], &request[i]));
+        }
+        for (int i = 0; i < N; i++) { /* all but the last: step 3 has three pulls */
+            static const uint64_t given[N] = { 5, 3, 3, 3, 4, 5, 4, 0 };
+            if (i < N - 1) FAKE_OK(r, rondo_tensor_wait(request[i], PATIENCE_MS));
+            FAKE_CHECK(r, i == N - 1 || (t[i].step == given[i] && value[i] == (int)given[i]), "%d", i);
+        }
+        FAKE_ERROR(r, rondo_tensor_wait(request[N - 1], PATIENCE_MS), RONDO_INVALID_USAGE, "was retired");
+    } else {
+        struct rondo_tensor_core *core = store->core;
+        UNTIL(r, store, have_waited(core) == N);
+        for (int i = 3; i <= 5; i++) {
+            rondo_tensor own = tensor_of(&i, sizeof(i));
+            uint64_t pulls = i == 3 ? 3 : 2;
+            struct rondo_tensor_response *other = NULL, *next = NULL;
+            pthread_mutex_lock(&core->lock);
+            struct rondo_tensor_key *key = NULL;
+            FAKE_OK(r, rondo_tensor_key_get(core, "w", 1, &key));
+            for (struct rondo_tensor_waits *waits = key->waiting; waits != NULL; waits = waits->next) {
+                if (waits->step == 5 && i < 5) other = waits->queue.first;
+            }
+            if (other != NULL) {
+                next = other->next;
+                other->next = (struct rondo_tensor_response *)(uintptr_t)8;
+            }
+            pthread_mutex_unlock(&core->lock);
+            FAKE_OK(r, rondo_tensor_publish(store, "w", (uint64_t)i, &own, pulls, &sent));
+            FAKE_OK(r, rondo_tensor_wait(sent, PATIENCE_MS));
+            pthread_mutex_lock(&core->lock);
+            if (other != NULL) other->next = next;
+            pthread_mutex_unlock(&core->lock);
+        }
+        FAKE_OK(r, rondo_tensor_retire(store, 5));
+    }
+    FAKE_OK(r, rondo_tensor_store_destroy(store));
+}
+
+ALL_WIRES(a_publication_looks_at_those_that_wait_for_its_step, 2, waits_by_step)
+
 static void key_moves(struct fake_rank *r)
 {
     rondo_tensor_store *store;
@@ -672,6 +733,7 @@ int main(void)
         cmocka_unit_test(a_content_that_was_given_back_is_no_success),
         cmocka_unit_test(the_end_of_a_connection_is_said_until_it_is_heard),
         cmocka_unit_test(a_question_is_taken_back_without_walking_along_others),
+        cmocka_unit_test(a_publication_looks_at_those_that_wait_for_its_step),
         cmocka_unit_test(a_key_that_has_moved_is_found_again),
         cmocka_unit_test(the_longest_deadline_is_not_the_shortest),
 #if RONDO_HAVE_VERBS

@@ -512,11 +512,11 @@ static void runs_that_wait(struct fake_rank *r)
         uint32_t n = 0, first = part == 0 ? 0 : N / 2;
         struct rondo_tensor_key *key = NULL;
         if (r->rank == 0) FAKE_OK(r, rondo_tensor_key_get(core, "never", 5, &key));
-        struct rondo_tensor_response *last = NULL, *at = key != NULL ? key->waiting.first : NULL;
+        struct rondo_tensor_response *last = NULL, *at = key != NULL ? key->waiting->queue.first : NULL;
         for (; at != NULL; last = at, at = at->next, n++) {
             FAKE_CHECK(r, at->index == 1000000 + first + n && at->before == last);
         }
-        FAKE_CHECK(r, key == NULL || (key->waiting.last == last && n == (part == 0 ? N : 1)), "%u", n);
+        FAKE_CHECK(r, key == NULL || (key->waiting->queue.last == last && n == (part == 0 ? N : 1)), "%u", n);
         pthread_mutex_unlock(&core->lock);
         FAKE_OK(r, rondo_barrier(r->comm, NULL));
     }

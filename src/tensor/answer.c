@@ -58,13 +58,75 @@ static void response_end(struct rondo_tensor_response *response, int landed)
     }
 }
 
+/* ---- those that wait ---- */
+
+static uint64_t waits_hash(const struct rondo_tensor_key *key, uint64_t step)
+{
+    uint64_t hash = key->node.hash ^ step * UINT64_C(0x9e3779b97f4a7c15);
+    return hash ^ hash >> 32;
+}
+
+static struct rondo_tensor_waits *waits_find(const struct rondo_tensor_core *core,
+                                             const struct rondo_tensor_key *key, uint64_t step)
+{
+    struct rondo_tensor_node *node = rondo_tensor_map_first(&core->waits, waits_hash(key, step));
+    for (; node != NULL; node = rondo_tensor_map_next(node)) {
+        struct rondo_tensor_waits *waits = (struct rondo_tensor_waits *)(void *)node;
+        if (waits->key == key && waits->step == step) {
+            return waits;
+        }
+    }
+    return NULL;
+}
+
+static rondo_status link_waiting(struct rondo_tensor_response *response, struct rondo_tensor_key *key)
+{
+    struct rondo_tensor_core *core = response->conn->core;
+    struct rondo_tensor_waits *waits = waits_find(core, key, response->step);
+    if (waits == NULL) {
+        RONDO_TRY(rondo_tensor_map_reserve(&core->waits));
+        RONDO_TRY(RONDO_NEW(waits, "requests for a step of a tensor"));
+        waits->key = key;
+        waits->step = response->step;
+        waits->next = key->waiting;
+        waits->link = &key->waiting;
+        if (waits->next != NULL) {
+            waits->next->link = &waits->next;
+        }
+        key->waiting = waits;
+        rondo_tensor_map_add(&core->waits, &waits->node, waits_hash(key, response->step));
+    }
+    rondo_tensor_queue_insert(&waits->queue, response, waits->queue.last);
+    response->waits = waits;
+    response->came = ++core->nwaited;
+    response->state = RONDO_TENSOR_WAITING;
+    return RONDO_SUCCESS;
+}
+
+/* It waits no more. The key stays. */
+static void take_waiting(struct rondo_tensor_response *response)
+{
+    struct rondo_tensor_waits *waits = response->waits;
+    rondo_tensor_queue_remove(&waits->queue, response);
+    response->waits = NULL;
+    if (waits->queue.first == NULL) {
+        *waits->link = waits->next;
+        if (waits->next != NULL) {
+            waits->next->link = waits->link;
+        }
+        rondo_tensor_map_remove(&response->conn->core->waits, &waits->node);
+        rondo_free(waits);
+    }
+}
+
 static void unlink_waiting(struct rondo_tensor_response *response)
 {
-    struct rondo_tensor_key *key = response->key;
-    rondo_tensor_queue_remove(&key->waiting, response);
-    response->key = NULL;
+    struct rondo_tensor_key *key = response->waits->key;
+    take_waiting(response);
     rondo_tensor_key_settle(response->conn->core, key);
 }
+
+/* ---- answers ---- */
 
 static void unlink_queued(struct rondo_tensor_response *response)
 {
@@ -190,18 +252,27 @@ static void answer(struct rondo_tensor_response *response, struct rondo_tensor_p
     rondo_tensor_conn_doom(conn, rondo_tensor_say(conn, &message));
 }
 
-/* Answer those that wait for a key, oldest first, as far as there are publications. Writes nothing, so that
- * no connection breaks meanwhile. @return 1: there were some. */
-int rondo_tensor_serve_waiting(struct rondo_tensor_key *key)
+static struct rondo_tensor_response *oldest(const struct rondo_tensor_core *core,
+                                            const struct rondo_tensor_key *key, uint64_t step)
 {
+    const struct rondo_tensor_waits *waits = waits_find(core, key, step);
+    return waits != NULL ? waits->queue.first : NULL;
+}
+
+int rondo_tensor_serve_waiting(struct rondo_tensor_core *core, struct rondo_tensor_key *key, uint64_t step)
+{
+    struct rondo_tensor_response *exact = oldest(core, key, step),
+                                 *latest = oldest(core, key, RONDO_TENSOR_LATEST);
     int served = 0;
-    for (struct rondo_tensor_response *response = key->waiting.first, *next; response != NULL;
-         response = next) {
+    while (exact != NULL || latest != NULL) {
+        struct rondo_tensor_response **first = latest == NULL || (exact != NULL && exact->came < latest->came)
+                                                   ? &exact
+                                                   : &latest;
+        struct rondo_tensor_response *response = *first;
         struct rondo_tensor_pub *pub = rondo_tensor_pub_match(key, response->step);
-        next = response->next;
+        *first = pub != NULL ? response->next : NULL;
         if (pub != NULL) {
-            rondo_tensor_queue_remove(&key->waiting, response);
-            response->key = NULL;
+            take_waiting(response);
             answer(response, pub);
             served = 1;
         }
@@ -214,7 +285,13 @@ void rondo_tensor_serve_again(struct rondo_tensor_core *core)
     core->unserved = 0;
     for (size_t i = 0; i < core->keys.nbuckets; i++) {
         for (struct rondo_tensor_node *node = core->keys.bucket[i]; node != NULL; node = node->next) {
-            (void)rondo_tensor_serve_waiting((struct rondo_tensor_key *)(void *)node);
+            struct rondo_tensor_key *key = (struct rondo_tensor_key *)(void *)node;
+            for (const struct rondo_tensor_pub *pub = key->pubs; pub != NULL && key->waiting != NULL;
+                 pub = pub->next) {
+                if (pub->left > 0) {
+                    (void)rondo_tensor_serve_waiting(core, key, pub->step);
+                }
+            }
         }
     }
 }
@@ -321,14 +398,16 @@ rondo_status rondo_tensor_on_request(struct rondo_tensor_conn *conn, const struc
         return RONDO_SUCCESS;
     }
     rondo_status status = rondo_tensor_key_get(core, m->name, m->name_bytes, &key);
-    if (status != RONDO_SUCCESS) {
-        response_end(response, 0); /* it has no key to wait for */
-        return status;
+    if (status == RONDO_SUCCESS) {
+        status = link_waiting(response, key);
+        if (status != RONDO_SUCCESS) {
+            rondo_tensor_key_settle(core, key);
+        }
     }
-    rondo_tensor_queue_insert(&key->waiting, response, key->waiting.last);
-    response->key = key;
-    response->state = RONDO_TENSOR_WAITING;
-    return RONDO_SUCCESS;
+    if (status != RONDO_SUCCESS) {
+        response_end(response, 0); /* it waits for nothing */
+    }
+    return status;
 }
 
 static rondo_status refuse_newer(const struct rondo_tensor_conn *conn, const struct rondo_tensor_message *m)
@@ -537,18 +616,17 @@ void rondo_tensor_responses_leave(struct rondo_tensor_conn *conn, int drop)
 
 void rondo_tensor_end_waiting(struct rondo_tensor_core *core, struct rondo_tensor_key *key, int drop)
 {
-    for (struct rondo_tensor_response *response = key->waiting.first, *next; response != NULL;
-         response = next) {
-        next = response->next;
-        if (!drop && !rondo_tensor_is_retired(core, response->step)) {
-            continue;
-        }
-        rondo_tensor_queue_remove(&key->waiting, response);
-        response->key = NULL;
-        if (drop) {
-            response_end(response, 0);
-        } else {
-            refuse_retired(response);
+    for (struct rondo_tensor_waits *waits = key->waiting, *next; waits != NULL; waits = next) {
+        next = waits->next;
+        for (struct rondo_tensor_response *response = waits->queue.first, *other;
+             response != NULL && (drop || rondo_tensor_is_retired(core, waits->step)); response = other) {
+            other = response->next;
+            take_waiting(response); /* with the last one, waits ends */
+            if (drop) {
+                response_end(response, 0);
+            } else {
+                refuse_retired(response);
+            }
         }
     }
 }

@@ -20,9 +20,9 @@ int rondo_tensor_is_retired(const struct rondo_tensor_core *core, uint64_t step)
 
 /* ---- answer.c ---- */
 
-/** Answer those that wait for a key, oldest first, as far as there are publications. Writes nothing, so that
- * no connection breaks meanwhile. @return 1: there were some. */
-int rondo_tensor_serve_waiting(struct rondo_tensor_key *key);
+/** Answer those that wait for this step of a key, or for its latest, oldest first, as far as there are
+ * publications. Writes nothing, so that no connection breaks meanwhile. @return 1: there were some. */
+int rondo_tensor_serve_waiting(struct rondo_tensor_core *core, struct rondo_tensor_key *key, uint64_t step);
 /** Refuse those that wait for a retired step; drop: forget all that wait. */
 void rondo_tensor_end_waiting(struct rondo_tensor_core *core, struct rondo_tensor_key *key, int drop);
 /** Clone for the responses of publications that have ended; drop: forget them, except what is with a wire. */

@@ -37,7 +37,7 @@ rondo_status rondo_tensor_key_get(struct rondo_tensor_core *core, const char *te
 
 void rondo_tensor_key_settle(struct rondo_tensor_core *core, struct rondo_tensor_key *key)
 {
-    if (key->pubs == NULL && key->waiting.first == NULL && !key->announced) {
+    if (key->pubs == NULL && key->waiting == NULL && !key->announced) {
         rondo_tensor_map_remove(&core->keys, &key->node);
         rondo_free(key);
     }
@@ -222,7 +222,7 @@ rondo_status rondo_tensor_pub_add(struct rondo_tensor_core *core, const char *ke
     if (request != NULL) {
         request->pub = pub;
     }
-    if (rondo_tensor_serve_waiting(pub->key)) {
+    if (rondo_tensor_serve_waiting(core, pub->key, step)) {
         rondo_tensor_flush_all(core);
     }
     return RONDO_SUCCESS;
@@ -248,7 +248,7 @@ rondo_status rondo_tensor_pub_add_error(struct rondo_tensor_core *core, const ch
         rondo_free(pub);
         return inserted;
     }
-    if (rondo_tensor_serve_waiting(pub->key)) {
+    if (rondo_tensor_serve_waiting(core, pub->key, step)) {
         rondo_tensor_flush_all(core);
     }
     return RONDO_SUCCESS;
@@ -306,6 +306,7 @@ void rondo_tensor_pubs_release(struct rondo_tensor_core *core)
         rondo_free(key);
     }
     rondo_tensor_map_release(&core->keys);
+    rondo_tensor_map_release(&core->waits);
     from = 0;
     while ((node = rondo_tensor_map_any(&core->homes, &from)) != NULL) {
         rondo_tensor_map_remove(&core->homes, node);

@@ -47,10 +47,20 @@ struct rondo_tensor_queue {
     struct rondo_tensor_response *first, *last;
 };
 
+/* Those that wait for a step that is not published; there are some. A publication looks at its own step's, and
+ * at those of RONDO_TENSOR_LATEST. */
+struct rondo_tensor_waits {
+    struct rondo_tensor_node node;           /* in core->waits, by key and step */
+    struct rondo_tensor_waits *next, **link; /* all of the key */
+    struct rondo_tensor_key *key;
+    uint64_t step;
+    struct rondo_tensor_queue queue;
+};
+
 struct rondo_tensor_key {
     struct rondo_tensor_node node;
-    struct rondo_tensor_pub *pubs;     /* the highest step first */
-    struct rondo_tensor_queue waiting; /* for a step that is not published */
+    struct rondo_tensor_pub *pubs; /* the highest step first */
+    struct rondo_tensor_waits *waiting;
     int announced;
     size_t bytes;
     char text[]; /* terminated */
@@ -84,7 +94,8 @@ struct rondo_tensor_response {
     struct rondo_tensor_node node;               /* in conn->responses, by index */
     struct rondo_tensor_response *next, *before; /* waiting for a key, or in the connection's queue */
     struct rondo_tensor_conn *conn;
-    struct rondo_tensor_key *key; /* while WAITING */
+    struct rondo_tensor_waits *waits; /* while WAITING */
+    uint64_t came;                    /* counts those that had to wait */
     struct rondo_tensor_pub *pub;
     enum rondo_tensor_answer state;
     int holds;                /* it needs pub's data */
@@ -275,7 +286,8 @@ struct rondo_tensor_core {
     int checksum;
     int64_t timeout_ns;
 
-    struct rondo_tensor_map keys, homes;
+    struct rondo_tensor_map keys, waits, homes;
+    uint64_t nwaited; /* requests, so far */
     int has_retired;
     uint64_t retired; /* the highest step that was retired */
     uint32_t epoch;
