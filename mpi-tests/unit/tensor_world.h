@@ -126,6 +126,11 @@ static inline rondo_tensor_stats stats_of(rondo_tensor_store *store)
     return stats;
 }
 
+static inline struct rondo_tensor_conn *conn_to(rondo_tensor_store *store, int peer)
+{
+    return store->core->conn_of[peer];
+}
+
 /* Has rank 0 acknowledged all messages? */
 static inline int has_been_read(rondo_tensor_store *store)
 {

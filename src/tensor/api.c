@@ -139,6 +139,53 @@ static void request_settle(struct rondo_tensor_request *request)
     }
 }
 
+/* What does a request wait for? */
+static void describe(const struct rondo_tensor_request *request, char *text, size_t bytes)
+{
+    const struct rondo_tensor_core *core = request->core;
+    const struct rondo_tensor_pull *pull = NULL;
+    char step[32] = "the latest step", who[96] = "any rank", more[48] = "";
+    if (request->is_publication) {
+        snprintf(text, bytes, "not all pulls of a published tensor have landed");
+        return;
+    }
+    for (size_t i = 0; i < request->n && pull == NULL; i++) {
+        pull = request->pull[i].state != RONDO_TENSOR_PULL_DONE ? &request->pull[i] : NULL;
+    }
+    if (pull == NULL) {
+        snprintf(text, bytes, "nothing is missing");
+        return;
+    }
+    if (pull->step != RONDO_TENSOR_LATEST) {
+        snprintf(step, sizeof(step), "step %llu", (unsigned long long)pull->step);
+    }
+    if (pull->peer >= 0) {
+        rondo_tensor_who(core, pull->peer, who);
+    }
+    if (request->left > 1) {
+        snprintf(more, sizeof(more), " (and %zu other tensors)", request->left - 1);
+    }
+    const char *why = "has not published it";
+    if (pull->conn != NULL && pull->conn->state != RONDO_TENSOR_CONN_OPEN) {
+        why = "has not answered at all: is its store created?";
+    } else if (pull->state == RONDO_TENSOR_PULL_LOCATING) {
+        why = "has not announced it";
+    } else if (pull->conn != NULL && pull->conn->remote_busy) {
+        why = "has not acknowledged a message";
+    } else if (pull->state == RONDO_TENSOR_PULL_PLACING) {
+        why = "has not sent all of it";
+    }
+    snprintf(text, bytes, "tensor \"%.100s\" at %s%s: %s %s", pull->key, step, more, who, why);
+}
+
+/* Does no thread of this rank copy its own data any more? */
+static int has_copied(void *arg)
+{
+    const struct rondo_tensor_core *core = arg;
+    const struct rondo_tensor_conn *self = core->conn_of != NULL ? core->conn_of[core->rank] : NULL;
+    return self == NULL || !self->busy;
+}
+
 static rondo_status request_wait(struct rondo_tensor_request *request, int64_t timeout_ms)
 {
     struct rondo_tensor_core *core = request->core;
@@ -148,7 +195,7 @@ static rondo_status request_wait(struct rondo_tensor_request *request, int64_t t
     if (status != RONDO_SUCCESS && request->left > 0) {
         char what[RONDO_ERROR_TEXT], text[RONDO_ERROR_TEXT + 64];
         if (status == RONDO_TIMEOUT) {
-            rondo_tensor_request_describe(request, what, sizeof(what));
+            describe(request, what, sizeof(what));
             snprintf(text, sizeof(text), "gave up after %.3f s: %s",
                      (double)(rondo_now_ns() - begun_ns) * 1e-9, what);
         } else {
@@ -157,6 +204,9 @@ static rondo_status request_wait(struct rondo_tensor_request *request, int64_t t
         rondo_tensor_request_give_up(request, status, text);
         rondo_tensor_flush_all(core); /* the cancellations */
         request_settle(request);
+        if (request->is_publication && core->failure != RONDO_SUCCESS) {
+            rondo_tensor_wait_for_copies(core, has_copied, core);
+        }
     }
     return request_result(request);
 }

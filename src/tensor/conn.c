@@ -286,7 +286,9 @@ void rondo_tensor_conn_break(struct rondo_tensor_conn *conn, rondo_status status
         conn->wire = NULL;
         conn->closing = 0;
     }
-    rondo_tensor_responses_drop(conn);
+    if (!conn->closing || conn->wire != &rondo_tensor_wire_self) { /* that thread reads the data, too */
+        rondo_tensor_responses_drop(conn);
+    }
     rondo_tensor_pulls_drop(core, conn, status, conn->failure_text);
 }
 
@@ -687,6 +689,7 @@ rondo_status rondo_tensor_conn_progress(struct rondo_tensor_conn *conn, int *mov
             conn->wire->close(conn);
             conn->wire = NULL;
             conn->closing = 0;
+            rondo_tensor_responses_drop(conn);
             rondo_tensor_pulls_drop(conn->core, conn, conn->failure, conn->failure_text);
             return RONDO_SUCCESS;
         }

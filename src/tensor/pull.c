@@ -627,15 +627,14 @@ rondo_status rondo_tensor_place(struct rondo_tensor_conn *conn, const struct ron
     return RONDO_SUCCESS;
 }
 
-/* at: where the content has landed, in host memory. */
+/* at: where the content has landed, in host memory. nth: counts contents. */
 static rondo_status check(const struct rondo_tensor_pull *pull, const struct rondo_tensor_content *content,
-                          uint8_t *at)
+                          uint8_t *at, uint64_t nth)
 {
     const struct rondo_tensor_core *core = pull->request->core;
     int has = pull->has_checksum || (content->flags & RONDO_TENSOR_CONTENT_CHECKED);
     uint64_t wanted = pull->has_checksum ? pull->checksum : content->checksum;
-    if (rondo_fault("tensor_content", core->rank, core->stats.pulled + 1) != RONDO_SUCCESS &&
-        pull->meta.bytes > 0) {
+    if (rondo_fault("tensor_content", core->rank, nth) != RONDO_SUCCESS && pull->meta.bytes > 0) {
         at[pull->meta.bytes / 2] ^= 1;
     }
     if (has && core->checksum && rondo_hash(at, pull->meta.bytes, 0) != wanted) {
@@ -648,17 +647,31 @@ static rondo_status check(const struct rondo_tensor_pull *pull, const struct ron
     return RONDO_SUCCESS;
 }
 
-/* From where the content has landed to its place. */
-static rondo_status move_on(struct rondo_tensor_pull *pull)
+/* Check a content, and copy it from where it has landed to its place; a large one without the lock. */
+static rondo_status move_on(struct rondo_tensor_pull *pull, const struct rondo_tensor_content *content)
 {
     struct rondo_tensor_core *core = pull->request->core;
+    int on_host = pull->gpu == RONDO_TENSOR_NO_GPU, lands = pull->landing != NULL;
     size_t bytes = pull->meta.bytes;
-    core->stats.staged_bytes += bytes;
-    if (pull->gpu != RONDO_TENSOR_NO_GPU) {
-        return rondo_tensor_gpu_copy(&core->gpus, pull->gpu, pull->place, pull->landing, bytes);
+    int apart = on_host && bytes >= RONDO_TENSOR_APART && (lands || core->checksum);
+    uint64_t nth = core->stats.pulled + 1;
+    rondo_status status = RONDO_SUCCESS;
+    if (apart) {
+        pthread_mutex_unlock(&core->lock);
     }
-    memcpy(pull->place, pull->landing, bytes);
-    return RONDO_SUCCESS;
+    if (on_host || lands) {
+        status = check(pull, content, lands ? pull->landing : pull->place, nth);
+    }
+    if (status == RONDO_SUCCESS && lands && on_host) {
+        memcpy(pull->place, pull->landing, bytes);
+    }
+    if (apart) {
+        pthread_mutex_lock(&core->lock);
+    }
+    core->stats.staged_bytes += status == RONDO_SUCCESS && lands ? bytes : 0;
+    return status == RONDO_SUCCESS && lands && !on_host
+               ? rondo_tensor_gpu_copy(&core->gpus, pull->gpu, pull->place, pull->landing, bytes)
+               : status;
 }
 
 static rondo_status give_result(struct rondo_tensor_pull *pull, uint64_t step)
@@ -703,17 +716,15 @@ int rondo_tensor_landed(struct rondo_tensor_conn *conn, const struct rondo_tenso
     if (pull == NULL || pull->state != RONDO_TENSOR_PULL_PLACING) {
         return 0; /* the connection broke while it was copied */
     }
+    if (status == RONDO_SUCCESS && !pull->given_up) {
+        status = move_on(pull, content);
+    }
     if (pull->given_up) {
         core->stats.dropped++;
         say_cancel(pull); /* it was not delivered */
         pull_end(pull, pull->request->status, pull->request->text);
         return 0;
     }
-    if (pull->gpu == RONDO_TENSOR_NO_GPU || pull->landing != NULL) {
-        status = status == RONDO_SUCCESS ? check(pull, content, pull->landing ? pull->landing : pull->place)
-                                         : status;
-    }
-    status = status == RONDO_SUCCESS && pull->landing != NULL ? move_on(pull) : status;
     status = status == RONDO_SUCCESS ? give_result(pull, content->step) : status;
     if (status != RONDO_SUCCESS) {
         withdraw(pull); /* it has come: nobody need say so */
@@ -757,42 +768,4 @@ void rondo_tensor_pulls_release(struct rondo_tensor_core *core)
     rondo_tensor_map_release(&core->known);
     rondo_tensor_map_release(&core->found);
     rondo_tensor_map_release(&core->pulls);
-}
-
-void rondo_tensor_request_describe(const struct rondo_tensor_request *request, char *text, size_t bytes)
-{
-    const struct rondo_tensor_core *core = request->core;
-    const struct rondo_tensor_pull *pull = NULL;
-    char step[32] = "the latest step", who[96] = "any rank", more[48] = "";
-    if (request->is_publication) {
-        snprintf(text, bytes, "not all pulls of a published tensor have landed");
-        return;
-    }
-    for (size_t i = 0; i < request->n && pull == NULL; i++) {
-        pull = request->pull[i].state != RONDO_TENSOR_PULL_DONE ? &request->pull[i] : NULL;
-    }
-    if (pull == NULL) {
-        snprintf(text, bytes, "nothing is missing");
-        return;
-    }
-    if (pull->step != RONDO_TENSOR_LATEST) {
-        snprintf(step, sizeof(step), "step %llu", (unsigned long long)pull->step);
-    }
-    if (pull->peer >= 0) {
-        rondo_tensor_who(core, pull->peer, who);
-    }
-    if (request->left > 1) {
-        snprintf(more, sizeof(more), " (and %zu other tensors)", request->left - 1);
-    }
-    const char *why = "has not published it";
-    if (pull->conn != NULL && pull->conn->state != RONDO_TENSOR_CONN_OPEN) {
-        why = "has not answered at all: is its store created?";
-    } else if (pull->state == RONDO_TENSOR_PULL_LOCATING) {
-        why = "has not announced it";
-    } else if (pull->conn != NULL && pull->conn->remote_busy) {
-        why = "has not acknowledged a message";
-    } else if (pull->state == RONDO_TENSOR_PULL_PLACING) {
-        why = "has not sent all of it";
-    }
-    snprintf(text, bytes, "tensor \"%.100s\" at %s%s: %s %s", pull->key, step, more, who, why);
 }

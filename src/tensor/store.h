@@ -1,7 +1,8 @@
 /*
  * A store inside: what a rank publishes, what others ask it for, what it pulls, and its connections. One lock
  * protects all of it (core->lock); functions expect it held unless they say otherwise. Wires drop it only
- * while they copy a content (rondo_tensor_place), and then touch nothing else.
+ * while they copy a content (rondo_tensor_place), or it is checked and copied on where it has landed
+ * (rondo_tensor_landed), and then touch nothing else.
  *
  *     publish.c   keys -> publications
  *     answer.c    responses: what others have asked for
@@ -30,6 +31,8 @@ enum { RONDO_TENSOR_ALIVE = 0x74656e73 };
 /* A content that may be written to the place of a pull that was given up gets this long; then the connection
  * ends. */
 #define RONDO_TENSOR_GRACE_NS (5 * INT64_C(1000000000))
+/* So many bytes are copied, or checked, without the lock. */
+#define RONDO_TENSOR_APART ((size_t)64 << 10)
 /* A message that may wait for others waits this long. */
 #define RONDO_TENSOR_LATER_NS INT64_C(100000)
 
@@ -385,8 +388,6 @@ void rondo_tensor_pull_fail(struct rondo_tensor_pull *pull, rondo_status status,
 /** Give up what has not ended, with this error. */
 void rondo_tensor_request_give_up(struct rondo_tensor_request *request, rondo_status status,
                                   const char *text);
-/** Describe what a request waits for, for the sentence of a deadline. */
-void rondo_tensor_request_describe(const struct rondo_tensor_request *request, char *text, size_t bytes);
 rondo_status rondo_tensor_on_meta_data(struct rondo_tensor_conn *conn, const struct rondo_tensor_message *m);
 rondo_status rondo_tensor_on_error(struct rondo_tensor_conn *conn, const struct rondo_tensor_message *m);
 rondo_status rondo_tensor_on_location(struct rondo_tensor_conn *conn, const struct rondo_tensor_message *m);

@@ -112,7 +112,8 @@ void rondo_tensor_unable(struct rondo_tensor_response *response, rondo_status st
  */
 rondo_status rondo_tensor_place(struct rondo_tensor_conn *conn, const struct rondo_tensor_content *content,
                                 void **place);
-/** It has landed at its place, or was lost (status, and this thread's sentence). Not for a place of NULL.
+/** It has landed at its place, or was lost (status, and this thread's sentence). Not for a place of NULL. From
+ * `progress`. The lock may be released meanwhile.
  * @return 1: a pull has it; 0: the pull had been given up, or failed. */
 int rondo_tensor_landed(struct rondo_tensor_conn *conn, const struct rondo_tensor_content *content,
                         rondo_status status);

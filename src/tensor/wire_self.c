@@ -61,8 +61,15 @@ static rondo_status deliver(struct rondo_tensor_conn *conn, struct rondo_tensor_
     rondo_tensor_content_of(response, &content);
     RONDO_TRY(rondo_tensor_place(conn, &content, &place));
     if (place != NULL) {
+        int apart = content.bytes >= RONDO_TENSOR_APART;
+        if (apart) { /* the connection is busy: pull and response stay (conn.c) */
+            pthread_mutex_unlock(&conn->core->lock);
+        }
         if (content.bytes > 0) {
             memcpy(place, response->data, content.bytes);
+        }
+        if (apart) {
+            pthread_mutex_lock(&conn->core->lock);
         }
         landed = rondo_tensor_landed(conn, &content, RONDO_SUCCESS);
     }
@@ -83,6 +90,9 @@ static rondo_status self_progress(struct rondo_tensor_conn *conn, int *moved)
         link->content = NULL;
         *moved = 1;
         RONDO_TRY(deliver(conn, response));
+        if (conn->closing) {
+            return RONDO_SUCCESS;
+        }
         rondo_tensor_conn_flush(conn); /* the next one */
     }
     if (link->message > 0) {
