@@ -138,6 +138,32 @@ static void results_are_stored_apart_in_every_way(void **state)
     }
 }
 
+/* The root of a reduce is in place, the other rank is not: its target is one of its sources. */
+static void a_root_in_place_is_read_before_it_is_written(void **state)
+{
+    enum { ALL = 17000 }; /* as above */
+    (void)state;
+    for (int way = RONDO_APART_DEFAULT; way <= RONDO_APART_COPY; way++) {
+        for (int root = 0; root < 2; root++) {
+            struct world *w = world_new(2, ONE_PROCESS);
+            w->way_apart = way;
+            w->apart = 2 - root; /* 1 + the other rank */
+            w->ncalls = 2;
+            for (int k = 0; k < w->ncalls; k++) {
+                w->call[k] = (struct call){
+                    .coll = RONDO_COLL_REDUCE, .count = ALL, .root = root, .in_place = 1, .divide = k
+                };
+            }
+            run_in_order(w);
+            for (int i = 0; i < 2; i++) {
+                assert_string_equal(w->rank[i].wrong, "");
+                assert_int_equal(w->rank[i].carried[RONDO_DIRECT], w->ncalls);
+            }
+            world_free(w);
+        }
+    }
+}
+
 /* The table evicts the least recently used entry, and equal histories make equal tables. */
 static void the_table_is_bounded_and_deterministic(void **state)
 {
@@ -200,6 +226,7 @@ static void shares_of_a_reduce_cover_it_and_take_equally_long(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_root_in_place_is_read_before_it_is_written),
         cmocka_unit_test(results_are_in_rank_order_on_every_kind_of_memory),
         cmocka_unit_test(ranks_may_be_threads),
         cmocka_unit_test(describe_names_the_awaited_rank),

@@ -235,13 +235,19 @@ static enum rondo_apart way_apart(const struct rondo_work *w, size_t bytes)
     return bytes < APART_MIN ? RONDO_APART_STORES : (enum rondo_apart)w->apart;
 }
 
-/* Copy this rank's source to the only target, and take it from there. @return 0: not possible. */
+/* Copy this rank's source to the only target, and take it from there. @return 0: not possible. A reduce's root
+ * may be in place though this rank is not: then the target is the root's source. */
 static int copy_own(struct rondo_exec *exec, const struct rondo_work *w, int nsrcs, uint8_t *const *dsts,
                     int ndsts, size_t n)
 {
     int own = w->mailbox->index;
-    if (ndsts != 1 || own >= nsrcs || exec->sources[own] == dsts[0]) {
+    if (ndsts != 1 || own >= nsrcs) {
         return 0;
+    }
+    for (int i = 0; i < nsrcs; i++) {
+        if (exec->sources[i] == dsts[0]) {
+            return 0;
+        }
     }
     memcpy(dsts[0], exec->sources[own], n * w->elem_bytes);
     exec->sources[own] = dsts[0];
