@@ -372,6 +372,33 @@ static void not_begun(struct fake_rank *r)
     CU(cu()->MemFree(memory));
 }
 
+/* The same of a graph that holds the launch. */
+static void graph_not_begun(struct fake_rank *r)
+{
+    const struct device *d = device_of(r);
+    CUdeviceptr memory = device_new(8192);
+    void *x = (void *)(uintptr_t)memory;
+    struct device_graph graph;
+    if (r->rank == 0) {
+        device_capture(d);
+        FAKE_OK(r,
+                rondo_all_reduce(x, x, 1000, RONDO_INT32, RONDO_SUM, r->comm, RONDO_CUDA_STREAM(d->stream)));
+        device_graph_make(d, &graph);
+        device_hold(d->stream);
+        CU(DEVICE_CALL_OF("cuGraphLaunch", CUgraphExec, CUstream)(graph.exec, d->stream));
+    }
+    pthread_barrier_wait(&launched);
+    rondo_comm_abort(r->comm);
+    r->comm = NULL;
+    pthread_barrier_wait(&launched);
+    if (r->rank == 0) {
+        device_let_go();
+        CU(cu()->StreamSynchronize(d->stream));
+        device_graph_free(&graph);
+    }
+    CU(cu()->MemFree(memory));
+}
+
 /* In memory of P2P, of direct access, shared by the node, of the net. */
 static void memory_of_launches_that_have_not_begun_is_kept(void **state)
 {
@@ -386,6 +413,8 @@ static void memory_of_launches_that_have_not_begun_is_kept(void **state)
         }
         device_hold_begin();
         device_ranks(2, 0, not_begun, NULL);
+        device_hold_begin();
+        device_ranks(2, 0, graph_not_begun, NULL);
     }
     pthread_barrier_destroy(&launched);
 }

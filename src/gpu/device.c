@@ -326,9 +326,6 @@ static int is_through(struct rondo_exec *exec, int *unreported)
 /* Launches may yet begin, behind other work of their streams: what they read and write stays. */
 static void keep_memory(struct rondo_ctx *ctx)
 {
-    RONDO_WARN("rank %d: GPU %d (%s) has not ended the calls of communicator \"%s\" within RONDO_P2P_CHECK: "
-               "their memory is kept until the process ends",
-               ctx->job.rank, ctx->device->ordinal, ctx->device->gpu.bus_id, ctx->job.name);
     rondo_exec_cuda_keep(ctx->running.exec);
     ctx->wiring.net.kept = 1;
     if (ctx->wiring.control != NULL) {
@@ -341,7 +338,7 @@ static void stop(struct rondo_ctx *ctx)
 {
     struct timespec ms = { 0, 1000000 };
     int64_t limit = rondo_params()->p2p_check, begin_ns;
-    int unreported = 0, through = 0, asked = 0;
+    int unreported = 0, through = 0, asked = 0, failed;
     if (ctx->device == NULL) {
         return;
     }
@@ -351,8 +348,9 @@ static void stop(struct rondo_ctx *ctx)
     if (ctx->running.exec == NULL) {
         return;
     }
-    if (__atomic_load_n(&ctx->life.aborted, __ATOMIC_ACQUIRE) ||
-        __atomic_load_n(&ctx->life.state, __ATOMIC_ACQUIRE) != RONDO_COMM_READY) {
+    failed = __atomic_load_n(&ctx->life.aborted, __ATOMIC_ACQUIRE) ||
+             __atomic_load_n(&ctx->life.state, __ATOMIC_ACQUIRE) != RONDO_COMM_READY;
+    if (failed) {
         rondo_exec_cuda_abort(ctx->running.exec);
     }
     begin_ns = rondo_now_ns();
@@ -364,6 +362,13 @@ static void stop(struct rondo_ctx *ctx)
         nanosleep(&ms, NULL);
     }
     if (!through) {
+        RONDO_WARN(
+            "rank %d: GPU %d (%s) has not ended the calls of communicator \"%s\" within RONDO_P2P_CHECK: "
+            "their memory is kept until the process ends",
+            ctx->job.rank, ctx->device->ordinal, ctx->device->gpu.bus_id, ctx->job.name);
+    }
+    if (!through ||
+        (failed && rondo_exec_cuda_graphs(ctx->running.exec) > 0)) { /* nobody knows what graphs do */
         keep_memory(ctx);
     }
 }
