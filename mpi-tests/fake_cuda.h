@@ -214,6 +214,8 @@ struct CUstream_st {
     CUcontext ctx;
     unsigned flags;
     int priority, refs, destroyed, legacy;
+    int per_thread; /* CU_STREAM_PER_THREAD of its owner */
+    pthread_t owner;
     struct fake_op *first, *last;
     uint64_t issued, done;
     struct fake_queue *queue, own_queue;

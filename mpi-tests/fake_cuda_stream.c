@@ -129,9 +129,24 @@ static CUstream stream_new(CUcontext ctx, unsigned flags, int priority, int lega
     return s;
 }
 
+/* The stream that the handle names in this thread. */
+static CUstream stream_of_thread(CUcontext ctx)
+{
+    CUstream s = streams;
+    while (s != NULL && !(s->ctx == ctx && s->per_thread && pthread_equal(s->owner, pthread_self()))) {
+        s = s->next_stream;
+    }
+    if (s == NULL && ctx != NULL && (s = stream_new(ctx, CU_STREAM_DEFAULT, 0, 0)) != NULL) {
+        s->per_thread = 1;
+        s->owner = pthread_self();
+    }
+    return s;
+}
+
 CUstream fake_stream(CUstream handle, CUcontext ctx)
 {
     CUstream s = streams;
+    if (handle == CU_STREAM_PER_THREAD) return stream_of_thread(ctx);
     if (handle == NULL || handle == CU_STREAM_LEGACY) {
         if (ctx != NULL && ctx->legacy == NULL) ctx->legacy = stream_new(ctx, CU_STREAM_DEFAULT, 0, 1);
         return ctx != NULL ? ctx->legacy : NULL;

@@ -476,6 +476,66 @@ static void a_stream_may_be_destroyed_behind_a_call(void **state)
     pthread_barrier_destroy(&scene.all);
 }
 
+/* A call in the calling thread's CU_STREAM_PER_THREAD. */
+static void call_in_thread(struct fake_rank *r, CUdeviceptr memory)
+{
+    void *x = (void *)(uintptr_t)memory;
+    FAKE_OK(r, rondo_all_reduce(x, x, COUNT, RONDO_INT32, RONDO_SUM, r->comm,
+                                RONDO_CUDA_STREAM(CU_STREAM_PER_THREAD)));
+}
+
+struct after {
+    struct fake_rank *rank;
+    CUdeviceptr memory;
+};
+
+static void after_another_thread(struct fake_rank *r, CUdeviceptr memory)
+{
+    struct scene *scene = scene_of(r);
+    CU(cu()->CtxPushCurrent(device_of(r)->gpu.context));
+    call_in_thread(r, memory);
+    fake_sleep_ms(50); /* for one that runs too early; without it the test could only miss it */
+    FAKE_CHECK(r, cu()->StreamQuery(CU_STREAM_PER_THREAD) == CUDA_ERROR_NOT_READY);
+    pthread_barrier_wait(&scene->all);
+    device_let_go();
+    CU(cu()->StreamSynchronize(CU_STREAM_PER_THREAD));
+}
+
+static void *run_after(void *arg)
+{
+    const struct after *after = arg;
+    after_another_thread(after->rank, after->memory);
+    return NULL;
+}
+
+static void in_two_threads(struct fake_rank *r)
+{
+    struct scene *scene = scene_of(r);
+    struct after after = { r, device_new(COUNT * sizeof(int32_t)) };
+    pthread_t thread;
+    if (r->rank == 0) {
+        device_hold_begin();
+    }
+    pthread_barrier_wait(&scene->all);
+    device_hold(CU_STREAM_PER_THREAD);
+    call_in_thread(r, after.memory);
+    assert_int_equal(pthread_create(&thread, NULL, run_after, &after), 0);
+    pthread_join(thread, NULL);
+    CU(cu()->StreamSynchronize(CU_STREAM_PER_THREAD));
+    CU(cu()->MemFree(after.memory));
+}
+
+static void streams_of_two_threads_keep_their_order_behind_one_handle(void **state)
+{
+    struct scene scene = { .fn = NULL };
+    (void)state;
+    unsetenv("FAKE_CUDA_IDLE");
+    fake_params(SMALL, "MAX_NCHANNELS", "2", NULL);
+    pthread_barrier_init(&scene.all, NULL, RANKS);
+    device_ranks(RANKS, 0, in_two_threads, &scene);
+    pthread_barrier_destroy(&scene.all);
+}
+
 static CUresult (*real_launch)(const CUlaunchConfig *, CUfunction, void **, void **);
 static __thread int refusals; /* of this rank to come */
 
@@ -627,6 +687,7 @@ int main(void)
         cmocka_unit_test(communicators_are_independent),
         cmocka_unit_test(in_implicit_order_communicators_take_turns),
         cmocka_unit_test(a_stream_may_be_destroyed_behind_a_call),
+        cmocka_unit_test(streams_of_two_threads_keep_their_order_behind_one_handle),
         cmocka_unit_test(a_known_stream_is_asked_again_if_its_launch_is_refused),
         cmocka_unit_test(a_steady_call_makes_three_driver_calls),
         cmocka_unit_test(a_launch_has_the_arguments_and_the_threads_that_it_needs),

@@ -88,6 +88,11 @@ struct rondo_cuda_item {
     uint32_t distance; /* ranks from sender to receiver */
 };
 
+struct rondo_cuda_stream {
+    CUstream handle;
+    uint64_t thread; /* whose CU_STREAM_PER_THREAD it is; 0: another stream */
+};
+
 struct rondo_exec {
     struct rondo_exec_cuda_config config;
     const struct rondo_cuda *cuda;
@@ -130,10 +135,10 @@ struct rondo_exec {
     /* stream of the last launch; `done` marks its end: else the words of that launch's blocks do */
     int launched, marked;
     uint64_t last_serial;
-    CUstream last_stream;
+    struct rondo_cuda_stream last;
     CUstream known;          /* a stream of our context; NULL: none */
     cuuint64_t last_capture; /* of the last captured launch; 0: none */
-    CUstream last_captured_stream;
+    struct rondo_cuda_stream last_captured;
     /* other streams that launches wait for */
     CUcontext foreign;
     CUevent foreign_event;

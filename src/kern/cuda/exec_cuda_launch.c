@@ -86,6 +86,24 @@ static int is_special(CUstream stream)
     return stream == NULL || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
 }
 
+/* One handle names another stream in each thread. @return the calling thread's number, which no other has;
+ * 0: the handle is the stream's alone. */
+static uint64_t thread_of(CUstream stream)
+{
+    static uint64_t threads;
+    static __thread uint64_t mine;
+    if (RONDO_LIKELY(stream != CU_STREAM_PER_THREAD)) {
+        return 0;
+    }
+    mine = mine != 0 ? mine : __atomic_add_fetch(&threads, 1, __ATOMIC_RELAXED);
+    return mine;
+}
+
+static int is_same(const struct rondo_cuda_stream *before, CUstream stream)
+{
+    return before->handle == stream && before->thread == thread_of(stream);
+}
+
 /* The context that owns a stream's events. */
 static rondo_status context_of(const struct rondo_exec *exec, CUstream stream, CUcontext *context)
 {
@@ -140,7 +158,7 @@ static rondo_status choose_stream(struct rondo_exec *exec, CUstream stream)
 {
     CUcontext context;
     exec->stream = stream;
-    if (stream == exec->known && stream == exec->last_stream && stream != NULL) {
+    if (stream == exec->known && stream == exec->last.handle && stream != NULL) {
         return RONDO_SUCCESS;
     }
     RONDO_TRY(context_of(exec, stream, &context));
@@ -201,13 +219,13 @@ static rondo_status order_before(struct rondo_exec *exec)
     struct rondo_exec *last = exec->in_order ? exec->config.kernels->last : NULL;
     char where[80];
     if (exec->capturing != NULL) {
-        if (exec->last_capture == exec->capturing->id && exec->last_captured_stream != exec->stream) {
+        if (exec->last_capture == exec->capturing->id && !is_same(&exec->last_captured, exec->stream)) {
             RONDO_CUDA_TRY(cuda->StreamWaitEvent(exec->stream, exec->captured, 0),
                            "%s: ordering two captured streams", rondo_exec_cuda_where(exec, where));
         }
         return RONDO_SUCCESS;
     }
-    if (exec->launched && exec->last_stream != exec->stream) {
+    if (exec->launched && !is_same(&exec->last, exec->stream)) {
         RONDO_TRY(wait_for_last(exec));
     }
     if (last != NULL && last != exec) {
@@ -220,16 +238,17 @@ static rondo_status order_before(struct rondo_exec *exec)
 /* The blocks of a kernel tell when they end. What needs an event records it: other communicators, copies. */
 static rondo_status order_after(struct rondo_exec *exec, int tells)
 {
+    const struct rondo_cuda_stream stream = { exec->stream, thread_of(exec->stream) };
     char where[80];
     if (exec->capturing != NULL) {
         RONDO_CUDA_TRY(exec->cuda->EventRecord(exec->captured, exec->stream), "%s: cuEventRecord",
                        rondo_exec_cuda_where(exec, where));
         exec->last_capture = exec->capturing->id;
-        exec->last_captured_stream = exec->stream;
+        exec->last_captured = stream;
         return RONDO_SUCCESS;
     }
     exec->launched = 1;
-    exec->last_stream = exec->stream;
+    exec->last = stream;
     exec->last_serial = exec->issued;
     exec->marked = 0;
     if (!tells || exec->in_order || exec->cuda->StreamBatchMemOp == NULL) {
