@@ -62,6 +62,38 @@ static void device_memory_is_zeroed_and_freed_once(void **state)
     memory_is_zeroed_and_freed_once("1");
 }
 
+static int asked; /* calls of cuMemAlloc */
+
+static CUresult count_alloc(CUdeviceptr *memory, size_t bytes)
+{
+    (void)memory, (void)bytes;
+    asked++;
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* cuMemAlloc may wait for the device, perhaps for ever. */
+static void lack_of_memory_is_an_error_without_a_wait_for_the_device(void **state)
+{
+    struct rondo_cuda *table = (struct rondo_cuda *)(uintptr_t)cu();
+    const struct rondo_cuda real = *table;
+    struct device d;
+    struct rondo_gpu_mem mem;
+    int failed = 0;
+    (void)state;
+    device_open(&d, 0);
+    table->MemAlloc = count_alloc;
+    setenv("FAKE_CUDA_MEMORY", "8", 1);
+    for (int share = 0; share < 2; share++) {
+        failed += rondo_gpu_mem_create(&mem, &d.gpu, 16 << 20, share) != RONDO_SUCCESS;
+    }
+    unsetenv("FAKE_CUDA_MEMORY"); /* before a check may end this test: the others need memory */
+    *table = real;
+    assert_int_equal(failed, 2);
+    assert_int_equal(asked, 0);
+    assert_non_null(strstr(rondo_last_error(NULL), "16.0 MiB on GPU 0"));
+    device_close(&d);
+}
+
 static void wrong_arguments_and_lack_of_memory_are_errors(void **state)
 {
     char here;
@@ -593,6 +625,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(device_memory_is_zeroed_and_freed_once),
+        cmocka_unit_test(lack_of_memory_is_an_error_without_a_wait_for_the_device),
         cmocka_unit_test(wrong_arguments_and_lack_of_memory_are_errors),
         cmocka_unit_test(each_driver_call_may_fail),
         cmocka_unit_test(calls_access_announced_memory_directly),

@@ -55,14 +55,16 @@ static rondo_status process_word(uint64_t *word)
     return RONDO_SUCCESS;
 }
 
-/* Set the sentence "cuMemMap: invalid argument (...)" for errors that the caller logs. */
+/* Set the sentence "cuMemMap: invalid argument (...)" for errors that the caller logs. @return
+ * RONDO_SYSTEM_ERROR: memory is lacking. */
 static rondo_status quiet(const struct rondo_cuda *cuda, CUresult result, const char *call)
 {
     const char *name = NULL, *text = NULL;
     (void)cuda->GetErrorName(result, &name);
     (void)cuda->GetErrorString(result, &text);
-    return rondo_fail_quiet(RONDO_UNHANDLED_CUDA_ERROR, "%s: %s (%s)", call,
-                            text != NULL ? text : "unknown error", name != NULL ? name : "?");
+    return rondo_fail_quiet(
+        result == CUDA_ERROR_OUT_OF_MEMORY ? RONDO_SYSTEM_ERROR : RONDO_UNHANDLED_CUDA_ERROR, "%s: %s (%s)",
+        call, text != NULL ? text : "unknown error", name != NULL ? name : "?");
 }
 #define QUIET_TRY(call, name)                              \
     do {                                                   \
@@ -233,12 +235,16 @@ static void block_free(struct rondo_gpu_block *block)
     rondo_free(block);
 }
 
-/* Allocate a new block's memory by VMM or cuMemAlloc; its context is current. */
+/* Allocate a new block's memory by VMM or cuMemAlloc; its context is current. Where memory is lacking,
+ * cuMemAlloc would find none either, and first wait for the device, perhaps for ever (base/cuda_pool.h). */
 static rondo_status memory_create(struct rondo_gpu_block *block, size_t bytes, enum share share)
 {
     rondo_status status = RONDO_UNHANDLED_CUDA_ERROR;
     if (block->device.vmm) {
         status = vmm_create(block, bytes, share);
+        if (status == RONDO_SYSTEM_ERROR) {
+            return status;
+        }
         if (status == RONDO_SUCCESS && share == SHARE_NOW) {
             status = block_offer(block);
         }
@@ -246,8 +252,8 @@ static rondo_status memory_create(struct rondo_gpu_block *block, size_t bytes, e
             return status;
         }
         RONDO_INFO(RONDO_SUBSYS_P2P | RONDO_SUBSYS_ALLOC,
-                   "GPU %d (%s): cannot share memory by descriptor (%s); using IPC handles",
-                   block->device.ordinal, block->device.bus_id, rondo_error_text());
+                   "GPU %d (%s): no %smemory by cuMemCreate (%s); using cuMemAlloc", block->device.ordinal,
+                   block->device.bus_id, share == SHARE_NONE ? "" : "shareable ", rondo_error_text());
         block_withdraw(block);
         memory_free(block);
         memset(&block->name, 0, sizeof(block->name));
