@@ -513,6 +513,29 @@ static void captured_groups_may_use_several_streams(void **state)
     device_ranks(2, 0, captured_streams, NULL);
 }
 
+static void create_only(struct fake_rank *r)
+{
+    rondo_config config = device_config(r->rank);
+    FAKE_OK(r, rondo_comm_create_local(r->local, r->rank, &config, &r->comm));
+    FAKE_OK(r, rondo_comm_destroy(r->comm));
+    r->comm = NULL;
+}
+
+/* The first communicator of a GPU loads its kernels, the last one to end unloads them. */
+static void communicators_come_and_go_while_another_thread_captures(void **state)
+{
+    struct device d;
+    CUgraph graph = NULL;
+    (void)state;
+    device_open(&d, 3);
+    CU(DEVICE_CALL_OF("cuStreamBeginCapture_v2", CUstream,
+                      CUstreamCaptureMode)(d.stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    fake_ranks_bare(2, create_only, NULL);
+    CU(DEVICE_CALL_OF("cuStreamEndCapture", CUstream, CUgraph *)(d.stream, &graph)); /* it is still valid */
+    CU(DEVICE_CALL_OF("cuGraphDestroy", CUgraph)(graph));
+    device_close(&d);
+}
+
 /* Captured once and replayed: sums and messages use what the previous replay left. */
 static void replays(struct fake_rank *r)
 {
@@ -633,6 +656,7 @@ int main(void)
         cmocka_unit_test(one_thread_may_run_all_ranks),
         cmocka_unit_test(one_thread_may_use_its_streams_crosswise),
         cmocka_unit_test(captured_groups_may_use_several_streams),
+        cmocka_unit_test(communicators_come_and_go_while_another_thread_captures),
         cmocka_unit_test(graphs_of_all_calls_replay_1000_times),
         cmocka_unit_test(scalars_on_the_device_are_read_when_the_call_runs),
         cmocka_unit_test(children_use_their_parents_device),

@@ -169,8 +169,11 @@ static rondo_status load_entered(struct rondo_cuda_kernels *k, const struct rond
 
 static void unload(struct rondo_cuda_kernels *k)
 {
+    CUstreamCaptureMode before;
     if (k->module != NULL && rondo_cuda_enter(&k->device) == RONDO_SUCCESS) {
+        rondo_gpu_relax(&before);
         (void)rondo_cuda(NULL)->ModuleUnload(k->module);
+        rondo_gpu_unrelax(before);
         rondo_cuda_leave();
     }
     pthread_mutex_destroy(&k->order);
@@ -178,15 +181,19 @@ static void unload(struct rondo_cuda_kernels *k)
     rondo_free(k);
 }
 
+/* Any thread may be capturing meanwhile. */
 static rondo_status load(struct rondo_cuda_kernels **kernels, int ordinal)
 {
     struct rondo_cuda_kernels *k;
+    CUstreamCaptureMode before;
     rondo_status status;
     RONDO_TRY(RONDO_NEW(k, "the kernels of a GPU"));
     pthread_mutex_init(&k->order, NULL);
     RONDO_TRY_GOTO(rondo_cuda_open(ordinal, &k->device), fail); /* a reference to the context */
     RONDO_TRY_GOTO(rondo_cuda_enter(&k->device), fail);
+    rondo_gpu_relax(&before);
     status = load_entered(k, rondo_cuda(NULL));
+    rondo_gpu_unrelax(before);
     rondo_cuda_leave();
     if (status == RONDO_SUCCESS) {
         *kernels = k;
