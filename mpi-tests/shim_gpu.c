@@ -9,9 +9,12 @@
  * go to MPI: buffers on some ranks' GPUs, types with gaps, types without kernels, non-blocking calls. trial: with
  * RONDO_MPI_TUNE=measure, calls of one kind on GPU memory until their times have decided.
  */
+#include <dlfcn.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/param.h"
 #include "mpi_common.h"
 #include "mpi_device.h"
 
@@ -231,6 +234,69 @@ static void one_body(void)
     }
 }
 
+/* ---- a call while another thread captures ---- */
+
+#ifdef RONDO_CUDA
+
+static struct {
+    pthread_barrier_t turn;
+    CUcontext context;
+} capture;
+
+static void *driver_call(const char *name)
+{
+    void *driver = dlopen(rondo_params()->cuda_lib, RTLD_NOW | RTLD_NOLOAD),
+         *address = driver != NULL ? dlsym(driver, name) : NULL;
+    if (address == NULL) {
+        test_die("the CUDA driver (%s) has no %s", rondo_params()->cuda_lib, name);
+    }
+    dlclose(driver);
+    return address;
+}
+
+static void *capture_alone(void *arg)
+{
+    CUresult (*begin)(CUstream, CUstreamCaptureMode) =
+        (CUresult(*)(CUstream, CUstreamCaptureMode))driver_call("cuStreamBeginCapture_v2");
+    CUresult (*end)(CUstream,
+                    CUgraph *) = (CUresult(*)(CUstream, CUgraph *))driver_call("cuStreamEndCapture");
+    CUresult (*destroy)(CUgraph) = (CUresult(*)(CUgraph))driver_call("cuGraphDestroy");
+    CUgraph graph = NULL;
+    rondo_stream stream;
+    test_device_must(rondo_cuda(NULL)->CtxPushCurrent(capture.context), "cuCtxPushCurrent");
+    stream = test_device_stream_new();
+    test_device_must(begin((CUstream)(void *)stream, CU_STREAM_CAPTURE_MODE_GLOBAL), "cuStreamBeginCapture");
+    pthread_barrier_wait(&capture.turn);
+    pthread_barrier_wait(&capture.turn);
+    test_device_must(end((CUstream)(void *)stream, &graph), "cuStreamEndCapture");
+    test_device_must(destroy(graph), "cuGraphDestroy");
+    test_device_stream_free(stream);
+    return arg;
+}
+
+/* Neither disturbs the other. */
+static void one_beside_a_capture(void)
+{
+    pthread_t thread;
+    int status;
+    test.what = "Allreduce beside a capture";
+    test_device_must(rondo_cuda(NULL)->CtxGetCurrent(&capture.context), "cuCtxGetCurrent");
+    pthread_barrier_init(&capture.turn, NULL, 2);
+    if (pthread_create(&thread, NULL, capture_alone, NULL) != 0) {
+        test_die("no thread");
+    }
+    pthread_barrier_wait(&capture.turn);
+    status = MPI_Allreduce(out.gpu, in.gpu, 200, MPI_INT, MPI_SUM, comm);
+    pthread_barrier_wait(&capture.turn);
+    pthread_join(thread, NULL);
+    pthread_barrier_destroy(&capture.turn);
+    test_check(status == MPI_SUCCESS, "status %d", status);
+}
+
+#else
+static void one_beside_a_capture(void) {}
+#endif
+
 /* Calls on host memory until Rondo has its communicator. */
 static void warm(void)
 {
@@ -327,6 +393,7 @@ int main(int argc, char **argv)
             one_body();
         } else {
             all_bodies(mixed);
+            one_beside_a_capture();
         }
         MPI_Comm_free(&comm);
     }

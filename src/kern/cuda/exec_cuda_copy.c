@@ -579,13 +579,16 @@ static void settle(struct rondo_exec *exec)
 {
     int64_t end_ns = rondo_now_ns() + rondo_params()->p2p_check;
     int busy = exec->capturing == NULL;
+    CUstreamCaptureMode before;
     rondo_exec_cuda_abort(exec);
+    rondo_gpu_relax(&before); /* a capture of any thread forbids to ask a stream */
     while (busy && rondo_now_ns() < end_ns) {
         busy = exec->cuda->StreamQuery(exec->stream) == CUDA_ERROR_NOT_READY;
         busy |= sides_busy(exec);
         rondo_cuda_copy_release(exec);
         sched_yield();
     }
+    rondo_gpu_unrelax(before);
 }
 
 /* After the whole call is in the stream: note how the host finds out that it has ended. */

@@ -7,7 +7,7 @@
 
 #include <link.h>
 
-#include "base/cuda.h"
+#include "base/cuda_mem.h"
 #include "base/log.h"
 #include "base/param.h"
 #include "call/stream.h"
@@ -347,13 +347,24 @@ static rondo_status gpu_wait(const struct shim_gpu *gpu)
     return error;
 }
 
+/* A capture of any thread forbids to ask a stream. */
+static rondo_status gpu_wait_relaxed(const struct shim_gpu *gpu)
+{
+    CUstreamCaptureMode before;
+    rondo_status status;
+    rondo_gpu_relax(&before);
+    status = gpu_wait(gpu);
+    rondo_gpu_unrelax(before);
+    return status;
+}
+
 static rondo_status run_entered(struct shim_call *call, const struct shim_gpu *gpu)
 {
     if (call->moves) {
         RONDO_TRY(shim_prepare(call, 0)); /* counts and displacements: data is not packed here */
     }
     RONDO_TRY(shim_issue(call, RONDO_CUDA_STREAM(gpu->stream)));
-    return gpu_wait(gpu);
+    return gpu_wait_relaxed(gpu);
 }
 
 rondo_status shim_gpu_run(struct shim_call *call)
