@@ -12,6 +12,7 @@ struct made {
     struct made *next;
     int fd, device, refs; /* refs: the handle's, and one per mapping */
     int shares;           /* created with a descriptor */
+    int own;              /* not imported: it takes this process's memory of the device */
     size_t bytes;
 };
 static struct made *all_made;
@@ -47,7 +48,7 @@ static struct made *made_add(int fd, int device, size_t bytes, int shares)
 {
     struct made *m = calloc(1, sizeof(*m));
     if (m != NULL) {
-        *m = (struct made){ all_made, fd, device, 1, shares, bytes };
+        *m = (struct made){ all_made, fd, device, 1, shares, 0, bytes };
         all_made = m;
     }
     return m;
@@ -61,6 +62,7 @@ static void made_release(struct made *m)
         at = &(*at)->next;
     }
     *at = m->next;
+    if (m->own) fake.used[m->device] -= m->bytes;
     close(m->fd);
     free(m);
 }
@@ -97,6 +99,8 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, const C
     }
     if (m != NULL) {
         *handle = (CUmemGenericAllocationHandle)(uintptr_t)m;
+        m->own = 1;
+        fake.used[m->device] += bytes;
         fake_count(FAKE_HANDLE, 1);
         result = CUDA_SUCCESS;
     }

@@ -148,6 +148,28 @@ static void communicators_pass_on_their_memory_while_the_device_is_busy(void **s
     }
 }
 
+/* ---- memory for calls in place ---- */
+
+static void grows(struct fake_rank *r)
+{
+    enum { MIB = 1 << 20, MOST = 32 };
+    size_t before = 0, after = 0, all;
+    void *memory;
+    CU(cu()->MemGetInfo(&before, &all));
+    for (size_t n = 1; n <= MOST; n++) {
+        FAKE_OK(r, rondo_exec_cuda_scratch(r->comm->ctx->running.exec, n * MIB, &memory));
+    }
+    CU(cu()->MemGetInfo(&after, &all));
+    FAKE_CHECK(r, before - after <= (size_t)4 * MOST * MIB, "%zu MiB", (before - after) / MIB);
+}
+
+static void ever_larger_calls_in_place_keep_four_times_the_largest(void **state)
+{
+    (void)state;
+    fake_params(SMALL, "MAX_NCHANNELS", "2", NULL);
+    device_ranks(1, 0, grows, NULL);
+}
+
 /* ---- kernels ---- */
 
 /* The first launches of several kernels. */
@@ -680,6 +702,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(calls_do_not_wait_for_an_idle_device),
         cmocka_unit_test(communicators_pass_on_their_memory_while_the_device_is_busy),
+        cmocka_unit_test(ever_larger_calls_in_place_keep_four_times_the_largest),
         cmocka_unit_test(kernels_are_loaded_before_the_first_call),
         cmocka_unit_test(no_rank_fills_the_queue_that_others_need),
         cmocka_unit_test(a_launch_that_the_driver_blocks_ends_without_its_peer),

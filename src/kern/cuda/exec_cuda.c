@@ -287,9 +287,23 @@ rondo_status rondo_exec_cuda_wire_peer(struct rondo_exec *exec, const struct ron
     return status;
 }
 
+/* Pieces grow at least twofold, so that all together are less than four times the largest that was asked for;
+ * not where the GPU has no room for that. */
+static size_t scratch_size(const struct rondo_exec *exec, size_t bytes)
+{
+    size_t twice = 2 * exec->scratch_bytes, free = 0, all = 0;
+    if (twice <= bytes || rondo_cuda_enter(exec->config.device) != RONDO_SUCCESS) {
+        return bytes;
+    }
+    (void)exec->cuda->MemGetInfo(&free, &all);
+    rondo_cuda_leave();
+    return twice <= free / 2 ? twice : bytes;
+}
+
 rondo_status rondo_exec_cuda_scratch(struct rondo_exec *exec, size_t bytes, void **memory)
 {
-    if (exec->scratch_bytes < bytes) { /* launches and graphs may still use the smaller piece */
+    if (exec->scratch_bytes < bytes) { /* launches and graphs may still use the smaller pieces */
+        bytes = scratch_size(exec, bytes);
         RONDO_TRY(device_alloc(exec, &exec->scratch, bytes));
         exec->scratch_bytes = bytes;
     }

@@ -67,8 +67,8 @@ rondo_status rondo_exec_cuda_wire_peer(struct rondo_exec *exec, const struct ron
                                        struct rondo_conn **there);
 /** A line of device memory for calls without buffers. After rondo_exec_cuda_wire. */
 void *rondo_exec_cuda_line(const struct rondo_exec *exec);
-/** Device memory that lives as long as the executor. Reuses the largest block so far if that is large enough.
- */
+/** Device memory that lives as long as the executor. Reuses the largest block so far if that is large enough;
+ * a larger one comes beside it. */
 rondo_status rondo_exec_cuda_scratch(struct rondo_exec *exec, size_t bytes, void **memory);
 
 /** Launch a plan's runs. begin keeps a reference to the runs until the last step has ended, and inspects the
