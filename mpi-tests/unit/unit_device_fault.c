@@ -511,6 +511,52 @@ static void memory_that_an_upload_may_reach_is_kept(void **state)
     }
 }
 
+static CUresult (*real_launch)(const CUlaunchConfig *, CUfunction, void **, void **);
+static __thread int refuses;
+
+static CUresult refuse(const CUlaunchConfig *config, CUfunction f, void **arguments, void **extra)
+{
+    return refuses ? CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES : real_launch(config, f, arguments, extra);
+}
+
+static void refused(struct fake_rank *r)
+{
+    struct rondo_exec *exec = r->comm->ctx->running.exec;
+    const struct device *d = device_of(r);
+    CUdeviceptr memory = device_new(8192);
+    void *x = (void *)(uintptr_t)memory;
+    rondo_status called = RONDO_UNHANDLED_CUDA_ERROR, asked_for = RONDO_SUCCESS;
+    DEVICE_CALL(r, d, .coll = FAKE_ALL_REDUCE, .type = RONDO_INT32, .count = 100);
+    pthread_barrier_wait(&launched);
+    refuses = r->rank == 0;
+    if (refuses) {
+        called = rondo_all_reduce(x, x, 100, RONDO_INT32, RONDO_SUM, r->comm, RONDO_CUDA_STREAM(d->stream));
+        CU(cu()->StreamSynchronize(d->stream));
+        asked_for = rondo_exec_cuda_query(exec);
+        refuses = 0;
+    }
+    pthread_barrier_wait(&launched);
+    FAKE_CHECK(r, called == RONDO_UNHANDLED_CUDA_ERROR && asked_for == RONDO_SUCCESS);
+    FAKE_CHECK(r, rondo_exec_cuda_ended(exec) == rondo_exec_cuda_issued(exec));
+    rondo_comm_abort(r->comm);
+    r->comm = NULL;
+    CU(cu()->MemFree(memory));
+}
+
+/* Else the end of the communicator would wait for it. */
+static void a_refused_launch_is_not_awaited(void **state)
+{
+    struct rondo_cuda *table = (struct rondo_cuda *)(uintptr_t)cu();
+    (void)state;
+    fake_params(SMALL, "MAX_NCHANNELS", "1", NULL);
+    real_launch = table->LaunchKernelEx;
+    table->LaunchKernelEx = refuse;
+    pthread_barrier_init(&launched, NULL, 2);
+    device_ranks(2, 0, refused, NULL);
+    pthread_barrier_destroy(&launched);
+    table->LaunchKernelEx = real_launch;
+}
+
 /* Calls that only release things, and those that describe errors. */
 static int may_fail(const char *name)
 {
@@ -617,6 +663,7 @@ int main(void)
         cmocka_unit_test(abort_ends_kernels_from_any_thread),
         cmocka_unit_test(memory_of_launches_that_have_not_begun_is_kept),
         cmocka_unit_test(memory_is_freed_after_kernels_that_the_driver_never_reports),
+        cmocka_unit_test(a_refused_launch_is_not_awaited),
         cmocka_unit_test(memory_that_an_upload_may_reach_is_kept),
         cmocka_unit_test(every_driver_call_may_fail),
     };

@@ -148,6 +148,7 @@ struct rondo_exec {
     int nruns;
     int nitems, capacity, ncopies, ncolls, at; /* nitems: runs to launch; at: the next one */
     CUstream stream;                           /* that it is launched on */
+    int ordered;                               /* outside a capture: behind all that must end before it */
     struct rondo_cuda_capture *capturing;
 };
 

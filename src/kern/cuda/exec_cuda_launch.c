@@ -218,6 +218,7 @@ static rondo_status order_before(struct rondo_exec *exec)
     const struct rondo_cuda *cuda = exec->cuda;
     struct rondo_exec *last = exec->in_order ? exec->config.kernels->last : NULL;
     char where[80];
+    exec->ordered = 0;
     if (exec->capturing != NULL) {
         if (exec->last_capture == exec->capturing->id && !is_same(&exec->last_captured, exec->stream)) {
             RONDO_CUDA_TRY(cuda->StreamWaitEvent(exec->stream, exec->captured, 0),
@@ -232,6 +233,7 @@ static rondo_status order_before(struct rondo_exec *exec)
         RONDO_CUDA_TRY(cuda->StreamWaitEvent(exec->stream, last->done, 0), "%s: ordering two communicators",
                        rondo_exec_cuda_where(exec, where));
     }
+    exec->ordered = 1;
     return RONDO_SUCCESS;
 }
 
@@ -522,25 +524,31 @@ static int is_another(const struct rondo_exec *exec, CUresult result)
            exec->known != NULL && exec->stream == exec->known;
 }
 
-static rondo_status launch_batch(struct rondo_exec *exec, const struct batch *b,
-                                 const struct rondo_cuda_piece *memory)
+/* The kernel has not been launched: its serial is free again. */
+static void forget_launch(struct rondo_exec *exec, const struct rondo_launch *launch)
 {
-    struct rondo_launch launch;
-    struct rondo_work *works;
+    pthread_mutex_lock(&exec->lock);
+    if (exec->capturing == NULL && exec->issued == launch->serial) {
+        __atomic_store_n(&exec->issued, launch->serial - 1, __ATOMIC_RELEASE);
+    }
+    pthread_mutex_unlock(&exec->lock);
+}
+
+static rondo_status launch_noted(struct rondo_exec *exec, const struct batch *b,
+                                 const struct rondo_cuda_piece *memory, struct rondo_work *works,
+                                 struct rondo_launch *launch)
+{
     char name[RONDO_KERNEL_NAME], where[80];
-    fill_launch(exec, b, memory, &launch);
-    works = launch.works == NULL ? launch.inline_works : (struct rondo_work *)(void *)memory->host;
-    RONDO_TRY(note_launch(exec, b, works, &launch)); /* before the device may write to them */
     RONDO_TRY(fetch_scalars(exec, b, works, memory->device));
     if (exec->capturing != NULL && memory->bytes > 0) {
         RONDO_TRY(rondo_exec_cuda_upload(exec, memory->device, memory->host, memory->bytes));
     }
-    CUresult result = launch_kernel(exec, b, &launch);
+    CUresult result = launch_kernel(exec, b, launch);
     if (RONDO_UNLIKELY(is_another(exec, result))) {
         exec->known = NULL;
         RONDO_TRY(choose_stream(exec, exec->stream));
         RONDO_TRY(order_before(exec));
-        result = launch_kernel(exec, b, &launch);
+        result = launch_kernel(exec, b, launch);
     }
     if (result != CUDA_SUCCESS) {
         rondo_kernel_name(name, &run_at(exec, exec->at)->work);
@@ -551,8 +559,34 @@ static rondo_status launch_batch(struct rondo_exec *exec, const struct batch *b,
     return RONDO_SUCCESS;
 }
 
+static rondo_status launch_batch(struct rondo_exec *exec, const struct batch *b,
+                                 const struct rondo_cuda_piece *memory)
+{
+    struct rondo_launch launch;
+    struct rondo_work *works;
+    rondo_status status;
+    fill_launch(exec, b, memory, &launch);
+    works = launch.works == NULL ? launch.inline_works : (struct rondo_work *)(void *)memory->host;
+    RONDO_TRY(note_launch(exec, b, works, &launch)); /* before the device may write to them */
+    status = launch_noted(exec, b, memory, works, &launch);
+    if (status != RONDO_SUCCESS) {
+        forget_launch(exec, &launch);
+    }
+    return status;
+}
+
 /* What the next step launches. */
 enum step { STEP_OWN, STEP_COPIES, STEP_BATCH };
+
+/* The launch has failed, and perhaps copies for it are in the stream: the event says when these have ended,
+ * and all before them. */
+static void give_up(struct rondo_exec *exec, enum step step)
+{
+    if (exec->ordered && step != STEP_COPIES) { /* which has waited itself */
+        exec->unreported = exec->cuda->EventRecord(exec->done, exec->stream);
+        exec->marked = exec->unreported == CUDA_SUCCESS;
+    }
+}
 
 static rondo_status launch_copies(struct rondo_exec *exec)
 {
@@ -564,10 +598,15 @@ static rondo_status launch_copies(struct rondo_exec *exec)
 static rondo_status step_alone(struct rondo_exec *exec, enum step step, const struct batch *b,
                                const struct rondo_cuda_piece *memory)
 {
+    rondo_status status;
     RONDO_TRY(order_before(exec));
-    RONDO_TRY(step == STEP_OWN      ? copy_all(exec)
-              : step == STEP_COPIES ? launch_copies(exec)
-                                    : launch_batch(exec, b, memory));
+    status = step == STEP_OWN      ? copy_all(exec)
+             : step == STEP_COPIES ? launch_copies(exec)
+                                   : launch_batch(exec, b, memory);
+    if (status != RONDO_SUCCESS) {
+        give_up(exec, step);
+        return status;
+    }
     return order_after(exec, step == STEP_BATCH);
 }
 
