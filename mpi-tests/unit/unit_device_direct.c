@@ -1,6 +1,7 @@
 /* GPU memory for users (rondo_mem_alloc_device), and direct access to it (RONDO_DIRECT_GPU), on the fake CUDA
  * driver: shareable memory, IPC, no peer access, driver calls failing in turn. */
 #include <pthread.h>
+#include <semaphore.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,6 +13,7 @@
 #include "comm/comm.h"
 #include "device_world.h"
 #include "gpu/device.h"
+#include "in_child.h"
 #include "kern/cuda/exec_cuda_impl.h"
 #include "init/node.h"
 
@@ -150,6 +152,58 @@ static void each_driver_call_may_fail(void **state)
     }
     assert_int_equal(failed,
                      4); /* shareable memory and waiting have alternatives; contexts and zeroing have none */
+}
+
+/* ---- forked children ---- */
+
+static sem_t exporting, go_on;
+
+static CUresult export_late(void *handle, CUmemGenericAllocationHandle memory, CUmemAllocationHandleType type,
+                            unsigned long long flags)
+{
+    (void)handle, (void)memory, (void)type, (void)flags;
+    sem_post(&exporting);
+    while (sem_wait(&go_on) != 0) {
+    }
+    return CUDA_ERROR_UNKNOWN;
+}
+
+static void *find(void *pointer)
+{
+    struct rondo_gpu_name name;
+    (void)rondo_gpu_find(pointer, &name);
+    return NULL;
+}
+
+static int use_host_memory(void *device_memory)
+{
+    void *x = NULL;
+    alarm(20);
+    return rondo_mem_alloc(&x, 100) != RONDO_SUCCESS || rondo_mem_free(x) != RONDO_SUCCESS ||
+           rondo_mem_free(device_memory) == RONDO_SUCCESS;
+}
+
+/* While another thread of the parent lets peers open device memory. */
+static void a_child_frees_host_memory(void **state)
+{
+    struct rondo_cuda *table = (struct rondo_cuda *)(uintptr_t)cu();
+    const struct rondo_cuda real = *table;
+    pthread_t thread;
+    void *x = NULL;
+    int failed;
+    (void)state;
+    assert_int_equal(rondo_mem_alloc_device(&x, BYTES, 0), RONDO_SUCCESS);
+    assert_int_equal(sem_init(&exporting, 0, 0) | sem_init(&go_on, 0, 0), 0);
+    table->MemExportToShareableHandle = export_late;
+    assert_int_equal(pthread_create(&thread, NULL, find, x), 0);
+    while (sem_wait(&exporting) != 0) {
+    }
+    failed = in_child(use_host_memory, x);
+    sem_post(&go_on);
+    pthread_join(thread, NULL);
+    *table = real;
+    assert_int_equal(failed, 0);
+    assert_int_equal(rondo_mem_free(x), RONDO_SUCCESS);
 }
 
 /* ---- direct access ---- */
@@ -628,6 +682,7 @@ int main(void)
         cmocka_unit_test(lack_of_memory_is_an_error_without_a_wait_for_the_device),
         cmocka_unit_test(wrong_arguments_and_lack_of_memory_are_errors),
         cmocka_unit_test(each_driver_call_may_fail),
+        cmocka_unit_test(a_child_frees_host_memory),
         cmocka_unit_test(calls_access_announced_memory_directly),
         cmocka_unit_test(calls_access_memory_without_descriptors_directly),
         cmocka_unit_test(other_memory_is_staged_with_the_same_results),

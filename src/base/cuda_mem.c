@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/fork.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/param.h"
@@ -43,6 +44,15 @@ static struct {
     uint64_t nonce, epoch;       /* epoch: atomic */
     uint32_t serial;
 } blocks = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+/* A forked child cannot use its parent's devices. It frees host memory, for which it looks here first. */
+static void blocks_child(void)
+{
+    (void)rondo_fork_lock(&blocks.lock);
+    blocks.own = NULL;
+    blocks.nonce = 0;
+}
+RONDO_AT_FORK(blocks_child)
 
 /* Identify this process; a forked child is another one. Called with the lock held. */
 static rondo_status process_word(uint64_t *word)
