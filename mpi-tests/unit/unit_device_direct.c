@@ -245,6 +245,43 @@ static int calls_until_open(struct fake_rank *r, int32_t *x)
     return n;
 }
 
+static struct rondo_cuda driver;
+static int exports, strict_exports; /* strict: a capture forbids them; atomic */
+
+static CUresult look_at_mode(void *handle, CUmemGenericAllocationHandle memory,
+                             CUmemAllocationHandleType type, unsigned long long flags)
+{
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    CU(driver.ThreadExchangeStreamCaptureMode(&mode));
+    __atomic_fetch_add(&exports, 1, __ATOMIC_ACQ_REL);
+    __atomic_fetch_add(&strict_exports, mode != CU_STREAM_CAPTURE_MODE_RELAXED, __ATOMIC_ACQ_REL);
+    CU(driver.ThreadExchangeStreamCaptureMode(&mode));
+    return driver.MemExportToShareableHandle(handle, memory, type, flags);
+}
+
+static void first_call(struct fake_rank *r)
+{
+    void *x = NULL;
+    FAKE_OK(r, rondo_mem_alloc_device(&x, 4096, RONDO_DEVICE_CURRENT));
+    sum_of_one(r, x);
+    FAKE_OK(r, rondo_mem_free(x));
+}
+
+static void a_first_call_lets_peers_open_memory_though_it_is_captured(void **state)
+{
+    struct rondo_cuda *table = (struct rondo_cuda *)(uintptr_t)cu();
+    (void)state;
+    fake_params(SMALL, "MAX_NCHANNELS", "1", "DIRECT_GPU", "4K", "ALGO", "all_reduce:twoshot", NULL);
+    pthread_barrier_init(&together, NULL, 2);
+    driver = *table;
+    table->MemExportToShareableHandle = look_at_mode;
+    device_ranks(2, 0, first_call, NULL);
+    *table = driver;
+    pthread_barrier_destroy(&together);
+    assert_true(exports >= 2);
+    assert_int_equal(strict_exports, 0);
+}
+
 /* All calls on memory that was announced by registration (on rank 0: by its first call). */
 static void on_open_memory(struct fake_rank *r)
 {
@@ -683,6 +720,7 @@ int main(void)
         cmocka_unit_test(wrong_arguments_and_lack_of_memory_are_errors),
         cmocka_unit_test(each_driver_call_may_fail),
         cmocka_unit_test(a_child_frees_host_memory),
+        cmocka_unit_test(a_first_call_lets_peers_open_memory_though_it_is_captured),
         cmocka_unit_test(calls_access_announced_memory_directly),
         cmocka_unit_test(calls_access_memory_without_descriptors_directly),
         cmocka_unit_test(other_memory_is_staged_with_the_same_results),

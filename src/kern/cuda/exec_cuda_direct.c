@@ -287,11 +287,10 @@ static int region_find(const struct rondo_cuda_direct *d, const uint8_t *ptr, si
 }
 
 /* Announce the memory of a buffer, if it is rondo_mem_alloc_device's. @return its region, or OWN. */
-static int region_add(struct rondo_exec *exec, struct rondo_cuda_direct *d, const uint8_t *ptr, size_t bytes)
+static int region_add_relaxed(struct rondo_exec *exec, struct rondo_cuda_direct *d, const uint8_t *ptr,
+                              size_t bytes)
 {
     struct rondo_gpu_name name;
-    CUstreamCaptureMode before;
-    rondo_status status;
     int k = OWN + 1;
     if (!rondo_gpu_find(ptr, &name) || bytes > name.bytes - ((uint64_t)(uintptr_t)ptr - name.address)) {
         return OWN;
@@ -305,14 +304,22 @@ static int region_add(struct rondo_exec *exec, struct rondo_cuda_direct *d, cons
                    exec->config.rank, RONDO_DIRECT_REGIONS - 1, (const void *)ptr);
         return OWN;
     }
-    rondo_gpu_relax(&before);
-    status = rondo_gpu_mem_open(&d->own[k].mem, exec->config.device, &name); /* takes a reference */
-    rondo_gpu_unrelax(before);
-    if (status != RONDO_SUCCESS) { /* the memory was just freed */
+    if (rondo_gpu_mem_open(&d->own[k].mem, exec->config.device, &name) !=
+        RONDO_SUCCESS) { /* it takes a reference: the memory was just freed */
         memset(&d->own[k].mem, 0, sizeof(d->own[k].mem));
         return OWN;
     }
     announce(d, k, &name);
+    return k;
+}
+
+static int region_add(struct rondo_exec *exec, struct rondo_cuda_direct *d, const uint8_t *ptr, size_t bytes)
+{
+    CUstreamCaptureMode before;
+    int k;
+    rondo_gpu_relax(&before);
+    k = region_add_relaxed(exec, d, ptr, bytes);
+    rondo_gpu_unrelax(before);
     return k;
 }
 
