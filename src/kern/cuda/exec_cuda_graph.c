@@ -109,8 +109,7 @@ rondo_status rondo_exec_cuda_capture(struct rondo_exec *exec, CUstream stream)
     char where[80];
     exec->capturing = NULL;
     result = cuda->StreamIsCapturing(stream, &capture);
-    if (result == CUDA_SUCCESS && capture == CU_STREAM_CAPTURE_STATUS_ACTIVE &&
-        cuda->StreamGetCaptureInfo != NULL) {
+    if (result == CUDA_SUCCESS && capture == CU_STREAM_CAPTURE_STATUS_ACTIVE) {
 #if CUDA_VERSION >= 13000
         result = cuda->StreamGetCaptureInfo(stream, &capture, &id, &graph, NULL, NULL, NULL);
 #else
