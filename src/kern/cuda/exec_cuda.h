@@ -11,7 +11,7 @@
  * Order. Launches of a communicator run one after the other: if the stream changes, the new one waits for the
  * last launch, by an event or for the words that its blocks write. Communicators run side by side. With
  * RONDO_LAUNCH_ORDER_IMPLICIT one that has one rank on the device also waits for the last launch of any other
- * such communicator.
+ * such communicator, but not in a capture.
  *
  * Several ranks of a communicator on the device (RONDO_ALLOW_SHARED_GPU): a part of such a clique that has
  * begun waits for one that has not, so all that may run there at once must fit on the device together, or is
