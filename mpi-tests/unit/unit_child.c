@@ -604,6 +604,69 @@ static void wrong_shrinks_are_errors(void **state)
     fake_ranks(3, wrong_shrinks, NULL);
 }
 
+/* Rank 0's call is refused before it reaches the others, which count it all the same. */
+static void split_refused_on_one(struct fake_rank *r)
+{
+    const int members[3] = { 0, 1, 2 };
+    rondo_config config = RONDO_CONFIG_INIT;
+    rondo_comm *child = NULL;
+    config.init_timeout_ms = 300;
+    if (r->rank == 0) {
+        FAKE_ERROR(r, rondo_comm_split(r->comm, -7, 0, &config, &child), RONDO_INVALID_ARGUMENT, "negative");
+    } else {
+        FAKE_ERROR(r, rondo_comm_split(r->comm, 0, 0, &config, &child), RONDO_TIMEOUT, "rank 0");
+    }
+    pthread_barrier_wait(r->arg);
+    FAKE_OK(r, rondo_comm_split(r->comm, 0, 0, NULL, &child));
+    check_child(r, child, members, 3);
+    FAKE_OK(r, rondo_comm_destroy(child));
+}
+
+static void splits_go_on_after_one_that_a_rank_refused(void **state)
+{
+    pthread_barrier_t meet;
+    (void)state;
+    fake_params("INIT_TIMEOUT", "10s", NULL);
+    pthread_barrier_init(&meet, NULL, 3);
+    fake_ranks(3, split_refused_on_one, &meet);
+    pthread_barrier_destroy(&meet);
+}
+
+/* Ranks 0 and 1 leave a call that rank 2 waits in, and go on without it. */
+static void shrink_away_from_a_call(struct fake_rank *r)
+{
+    enum { COUNT = 1 << 16 };
+    const int members[2] = { 0, 1 }, gone = 2;
+    int *x = calloc(COUNT, sizeof(*x));
+    rondo_comm *child = NULL;
+    rondo_stream stream;
+    FAKE_OK(r, rondo_stream_create(&stream));
+    if (r->rank == gone) {
+        pthread_barrier_wait(r->arg); /* the others have begun it */
+        FAKE_ERROR(r, rondo_all_reduce(x, x, COUNT, RONDO_INT32, RONDO_SUM, r->comm, NULL),
+                   RONDO_REMOTE_ERROR, "RONDO_SHRINK_ABORT");
+    } else {
+        FAKE_OK(r, rondo_all_reduce(x, x, COUNT, RONDO_INT32, RONDO_SUM, r->comm, stream));
+        pthread_barrier_wait(r->arg);
+        FAKE_OK(r, rondo_comm_shrink(r->comm, &gone, 1, RONDO_SHRINK_ABORT, NULL, &child));
+        check_child(r, child, members, 2);
+        FAKE_OK(r, rondo_comm_destroy(child));
+        (void)rondo_stream_synchronize(stream);
+    }
+    rondo_stream_destroy(stream);
+    free(x);
+}
+
+static void a_shrink_that_drops_calls_ends_them_on_all_ranks(void **state)
+{
+    pthread_barrier_t meet;
+    (void)state;
+    fake_params("INIT_TIMEOUT", "10s", "TIMEOUT", "5s", NULL);
+    pthread_barrier_init(&meet, NULL, 3);
+    fake_ranks(3, shrink_away_from_a_call, &meet);
+    pthread_barrier_destroy(&meet);
+}
+
 /* ---- faults ---- */
 
 /* The creation of a child fails on one rank: all ranks get the same error, and the parent still works. */
@@ -669,6 +732,8 @@ int main(void)
         cmocka_unit_test(shrink_works_after_an_abort),
         cmocka_unit_test(shrinks_of_a_parent_may_exclude_different_ranks),
         cmocka_unit_test(wrong_shrinks_are_errors),
+        cmocka_unit_test(splits_go_on_after_one_that_a_rank_refused),
+        cmocka_unit_test(a_shrink_that_drops_calls_ends_them_on_all_ranks),
         cmocka_unit_test(a_failed_split_leaves_the_parent_usable),
     };
     fake_watchdog(120);

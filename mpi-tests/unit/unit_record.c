@@ -135,6 +135,26 @@ static void nothing_is_held_after_the_last_communicator(void **state)
     assert_int_equal(count_fds(), before);
 }
 
+/* The rank that made the segment ends first: the other's descriptor stays. */
+static void ranks_of_a_process_may_end_in_any_order(void **state)
+{
+    struct world world;
+    struct rondo_seen seen;
+    int before;
+    (void)state;
+    world_open(&world, 2);
+    world_close(&world);
+    before = count_fds();
+    world_open(&world, 2);
+    rondo_control_close(world.control[0]);
+    look(&seen, getpid());
+    assert_int_equal(seen.ncomms, 1);
+    assert_int_equal(seen.comms[0].ranks[seen.comms[0].n - 1].rank, 1);
+    rondo_seen_release(&seen);
+    rondo_control_close(world.control[1]);
+    assert_int_equal(count_fds(), before);
+}
+
 /* ---- the leader dies, another process still has the segment ---- */
 
 struct two {
@@ -496,6 +516,7 @@ int main(void)
         cmocka_unit_test(a_waiting_rank_shows_peer_channel_and_step),
         cmocka_unit_test(messages_are_on_record_apart),
         cmocka_unit_test(nothing_is_held_after_the_last_communicator),
+        cmocka_unit_test(ranks_of_a_process_may_end_in_any_order),
         cmocka_unit_test(a_dead_leaders_calls_are_read_through_another_rank),
         cmocka_unit_test(what_was_seen_travels),
         cmocka_unit_test(a_number_of_calls_that_is_none_is_left_out),

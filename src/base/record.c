@@ -168,11 +168,11 @@ static int hold(const struct rondo_shm *shm)
     return fd;
 }
 
-/* With the lock. */
-static void let_go(uint64_t inode)
+/* With the lock. An entry of the rank that made the segment has that rank's descriptor and holds none. */
+static void let_go(const struct rondo_record_entry *entry)
 {
     for (int i = 0; i < own.nheld; i++) {
-        if (own.held[i].inode == inode && --own.held[i].refs == 0) {
+        if (own.held[i].inode == entry->inode && own.held[i].fd == entry->fd && --own.held[i].refs == 0) {
             close(own.held[i].fd);
             own.held[i] = own.held[--own.nheld];
         }
@@ -226,7 +226,7 @@ void rondo_record_remove(int number)
     pthread_mutex_lock(&lock);
     if (number >= 0 && own.index != NULL && number < own.index->ncomms) {
         atomic_store_explicit(&own.entry[number].state, 0, memory_order_release);
-        let_go(own.entry[number].inode);
+        let_go(&own.entry[number]);
         if (--own.used == 0) {
             munmap(own.index, index_bytes());
             close(own.fd);

@@ -163,6 +163,7 @@ static inline rondo_status start_shot(struct rondo_ctx *ctx, const struct rondo_
 static inline __attribute__((always_inline)) struct rondo_run *enter(rondo_comm *comm, uint64_t what,
                                                                      size_t count, const void *send,
                                                                      const void *recv, rondo_stream stream,
+                                                                     struct rondo_ctx **entered,
                                                                      struct rondo_cached **found)
 {
     struct rondo_ctx *ctx;
@@ -189,14 +190,16 @@ static inline __attribute__((always_inline)) struct rondo_run *enter(rondo_comm 
         rondo_comm_leave(comm);
         return NULL;
     }
+    *entered =
+        ctx; /* an abort that gives up waiting for this thread takes it out of comm, and leaves it be */
     *found = entry;
     return run;
 }
 
-static inline void leave(rondo_comm *comm, rondo_status status)
+static inline void leave(rondo_comm *comm, struct rondo_ctx *ctx, rondo_status status)
 {
     if (RONDO_UNLIKELY(status != RONDO_SUCCESS)) {
-        rondo_ctx_keep_error(comm->ctx, status);
+        rondo_ctx_keep_error(ctx, status);
         rondo_group_note_error(status);
     }
     __atomic_store_n(&comm->busy, 0, __ATOMIC_RELEASE);
@@ -206,25 +209,27 @@ static inline void leave(rondo_comm *comm, rondo_status status)
 int rondo_fast_path(rondo_comm *comm, uint64_t what, size_t count, const void *send, void *recv,
                     rondo_status *status)
 {
+    struct rondo_ctx *ctx;
     struct rondo_cached *entry;
-    struct rondo_run *run = enter(comm, what, count, send, recv, NULL, &entry);
+    struct rondo_run *run = enter(comm, what, count, send, recv, NULL, &ctx, &entry);
     if (RONDO_UNLIKELY(run == NULL)) {
         return 0;
     }
-    *status = run_shot(comm->ctx, entry, run, send, recv);
-    leave(comm, *status);
+    *status = run_shot(ctx, entry, run, send, recv);
+    leave(comm, ctx, *status);
     return 1;
 }
 
 int rondo_fast_start(rondo_comm *comm, uint64_t what, size_t count, const void *send, void *recv,
                      rondo_stream stream, rondo_status *status)
 {
+    struct rondo_ctx *ctx;
     struct rondo_cached *entry;
-    struct rondo_run *run = enter(comm, what, count, send, recv, stream, &entry);
+    struct rondo_run *run = enter(comm, what, count, send, recv, stream, &ctx, &entry);
     if (run == NULL) {
         return 0;
     }
-    *status = start_shot(comm->ctx, entry, run, send, recv, stream);
-    leave(comm, *status);
+    *status = start_shot(ctx, entry, run, send, recv, stream);
+    leave(comm, ctx, *status);
     return 1;
 }

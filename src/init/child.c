@@ -86,6 +86,14 @@ static rondo_status all_members(const struct rondo_ctx *parent, int **members)
     return RONDO_SUCCESS;
 }
 
+/* A later split of the node takes the place. */
+static void end_place(struct rondo_ctx *parent, uint64_t serial)
+{
+    if (rondo_child_in_node(parent)) {
+        rondo_control_split_end(parent->wiring.control, serial);
+    }
+}
+
 static rondo_status split(struct rondo_ctx *parent, int color, int key, const rondo_config *config,
                           rondo_comm **newcomm)
 {
@@ -93,15 +101,24 @@ static rondo_status split(struct rondo_ctx *parent, int color, int key, const ro
     struct rondo_bootstrap *bootstrap;
     struct rondo_ctx *ctx;
     int *members;
-    rondo_status status;
+    rondo_status status = RONDO_SUCCESS;
+    split.child = ++parent->job.nchildren; /* the other ranks count it, whatever becomes of it here */
     if (color < RONDO_SPLIT_NOCOLOR || newcomm == NULL) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_comm_split on rank %d: %s", parent->job.rank,
-                          newcomm == NULL ? "the pointer for the new communicator is NULL"
-                                          : "the colour is negative: give 0 or more, or RONDO_SPLIT_NOCOLOR");
+        status = rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_comm_split on rank %d: %s", parent->job.rank,
+                            newcomm == NULL
+                                ? "the pointer for the new communicator is NULL"
+                                : "the colour is negative: give 0 or more, or RONDO_SPLIT_NOCOLOR");
     }
-    RONDO_TRY(parent->backend->drain(parent));
-    RONDO_TRY(rondo_ctx_create_child(parent, parent->job.rank, parent->job.nranks, config, &ctx));
-    split.child = ++parent->job.nchildren;
+    if (status == RONDO_SUCCESS) {
+        status = parent->backend->drain(parent);
+    }
+    if (status == RONDO_SUCCESS) {
+        status = rondo_ctx_create_child(parent, parent->job.rank, parent->job.nranks, config, &ctx);
+    }
+    if (status != RONDO_SUCCESS) {
+        end_place(parent, split.child);
+        return status;
+    }
     RONDO_TRY_GOTO(all_members(parent, &members), fail);
     status = rondo_child_bootstrap(parent, members, parent->job.nranks, parent->job.rank,
                                    rondo_child_tag(parent->job.hash, "colors", split.child, NULL, 0), 0,
@@ -114,9 +131,7 @@ static rondo_status split(struct rondo_ctx *parent, int color, int key, const ro
         return rondo_comm_start(ctx, bootstrap, &split, newcomm);
     }
 fail:
-    if (rondo_child_in_node(parent)) {
-        rondo_control_split_end(parent->wiring.control, split.child);
-    }
+    end_place(parent, split.child);
     rondo_ctx_free(ctx);
     return status;
 }
@@ -223,6 +238,23 @@ static rondo_status start_among(struct rondo_ctx *parent, int self, const int *m
     return rondo_comm_start(ctx, bootstrap, NULL, newcomm);
 }
 
+/* Other ranks may wait in the calls that are under way here: those end on all. */
+static void end_calls(struct rondo_ctx *parent)
+{
+    int under_way;
+    pthread_mutex_lock(&parent->queue.lock);
+    under_way = parent->queue.first != NULL;
+    pthread_mutex_unlock(&parent->queue.lock);
+    if (under_way && rondo_ctx_ready(parent) == RONDO_SUCCESS) {
+        rondo_fail_quiet(RONDO_REMOTE_ERROR,
+                         "rank %d on %s called rondo_comm_shrink with RONDO_SHRINK_ABORT, which ends the "
+                         "calls that are under way",
+                         parent->job.rank, rondo_log_host());
+        rondo_ctx_fail(parent, RONDO_REMOTE_ERROR, parent->job.rank);
+    }
+    rondo_ctx_drop_queue(parent, RONDO_REMOTE_ERROR, 1);
+}
+
 static rondo_status shrink(struct rondo_ctx *parent, const int *exclude, int nexclude, int flags,
                            const rondo_config *config, rondo_comm **newcomm)
 {
@@ -248,7 +280,7 @@ static rondo_status shrink(struct rondo_ctx *parent, const int *exclude, int nex
         return rondo_ctx_ready(parent);
     }
     if (flags == RONDO_SHRINK_ABORT) {
-        rondo_ctx_drop_queue(parent, RONDO_REMOTE_ERROR, 1);
+        end_calls(parent);
     } else {
         RONDO_TRY(rondo_ctx_ready(parent));
         RONDO_TRY(parent->backend->drain(parent));

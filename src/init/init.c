@@ -275,7 +275,9 @@ static rondo_status init_step(struct rondo_init *init)
         if (status == RONDO_SUCCESS && phase->finish != NULL) {
             status = phase->finish(init);
         }
-        limit_when_met(init);
+        if (status == RONDO_SUCCESS) {
+            limit_when_met(init);
+        }
         init->took_ns[init->phase] = rondo_now_ns() - init->phase_ns;
         init->phase_ns += init->took_ns[init->phase];
         init->phase = ctx->job.nranks == 0 ? rondo_num_phases : init->phase + 1;
