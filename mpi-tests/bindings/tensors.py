@@ -80,6 +80,36 @@ def host(store, me):
         raises(lambda: store.pull("host", 0, 1, into=zeros(3)), "host", str(4 * COUNT))
 
 
+class Turned:
+    """A C array of 2 rows and COUNT / 2 columns, transposed."""
+
+    def __init__(self):
+        self.memory, self.shape = values(), (COUNT // 2, 2)
+        self.__array_interface__ = {"shape": self.shape, "typestr": "<i4", "strides": (4, 2 * COUNT), "version": 3,
+                                    "data": (self.memory.buffer_info()[0], False)}
+
+
+def orders(store, me):
+    """What is not in C's order has other elements than its memory, row after row."""
+    try:
+        import numpy
+    except ImportError:
+        numpy = None
+    turned = [Turned()]
+    if numpy is not None:
+        matrix = numpy.arange(COUNT, dtype="int32").reshape(2, COUNT // 2)
+        turned += [matrix.T, numpy.asfortranarray(matrix), memoryview(matrix.T)]
+        if me == 0:
+            store.publish("turned", 3, numpy.ascontiguousarray(matrix.T))
+            store.publish("column", 3, numpy.asfortranarray(matrix[:, :1]))
+        else:
+            assert (store.pull("turned", 0, 3) == matrix.T).all()
+            assert (store.pull("column", 0, 3) == matrix[:, :1]).all()
+    for array in turned:
+        raises(lambda: store.publish("refused", 3, array), "array is transposed", "ascontiguousarray")
+        raises(lambda: store.pull("host", 0, 1, into=array), "into is transposed", "ascontiguousarray")
+
+
 class Letters:
     """Bytes as an array of a type that has a name in numpy's manner."""
 
@@ -188,6 +218,7 @@ def main():
         with TensorStore(comm) as store:
             host(store, comm.rank)
             whole(store, comm.rank)
+            orders(store, comm.rank)
             if "RONDO_CUDA_LIB" in os.environ:
                 gpu(store, comm)
             else:

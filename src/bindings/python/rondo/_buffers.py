@@ -58,7 +58,8 @@ def dtype(what):
 
 
 class Buffer:
-    """address, nbytes, itemsize, dtype (None: unknown), writable, on_gpu; keep is what must stay alive."""
+    """address, nbytes, itemsize, dtype (None: unknown), writable, on_gpu, in_c_order (its elements lie as in C, the
+    last index first); keep is what must stay alive."""
 
     def __init__(self, name, what):
         self.name, self.keep = name, what
@@ -100,6 +101,7 @@ class Buffer:
         shape = view.view
         self.address, self.nbytes, self.itemsize = shape.buf or 0, shape.len, shape.itemsize
         self.writable, self.on_gpu = not shape.readonly, False
+        self.in_c_order = bool(ctypes.pythonapi.PyBuffer_IsContiguous(ctypes.byref(shape), ctypes.c_char(b"C")))
         form = (shape.format or b"B").decode()
         if form[0] == _FOREIGN_ORDER and self.itemsize > 1:
             raise bad_argument(f"{self.name} has bytes in foreign order ({form}): convert it")
@@ -129,11 +131,11 @@ class Buffer:
                       _api.NAMES.get(_DLPACK_NAMES.get((tensor.code, tensor.bits))))
 
     def _measure(self, shape, strides, unit):
-        """Set nbytes; strides count units. Dense arrays of C's and of Fortran's order are contiguous."""
+        """Set nbytes and in_c_order; strides count units. Dense arrays of C's and of Fortran's order are contiguous."""
         count = 1
         for length in shape:
             count *= length
-        self.nbytes = count * self.itemsize
+        self.nbytes, self.in_c_order = count * self.itemsize, True
         if strides is None or count < 2:
             return
         for order in (range(len(shape) - 1, -1, -1), range(len(shape))):
@@ -144,6 +146,7 @@ class Buffer:
                 expected *= shape[i]
             else:
                 return
+            self.in_c_order = False
         raise bad_argument(f"{self.name} is not contiguous (shape {tuple(shape)}, strides {tuple(strides)}): pass a "
                            "contiguous array")
 

@@ -7,6 +7,7 @@
         else:
             array = store.pull("weights", peer=0, step=7)
 
+Arrays are in C's order; one that is transposed or of Fortran's order is refused.
 Arrays on GPUs (__cuda_array_interface__ or DLPack) go as they are: finish the GPU's work on one before it is
 published or pulled into.
 """
@@ -48,6 +49,9 @@ def _tensor(name, array):
     shape = tuple(getattr(array, "shape", None) or (buffer.nbytes // buffer.itemsize,))
     if buffer.dtype is None or len(shape) > 8:
         raise bad_argument(f"{name} has {len(shape)} dimensions, or a data type that Rondo does not know")
+    if not buffer.in_c_order:  # a tensor has its elements row after row
+        raise bad_argument(f"{name} is transposed or of Fortran's order: pass numpy.ascontiguousarray({name}), or "
+                           f"{name}.contiguous() of torch")
     tensor = _Tensor(data=buffer.address, bytes=buffer.nbytes, type=buffer.dtype, ndims=len(shape),
                      memory=_CUDA if buffer.on_gpu else 0)
     tensor.shape[:len(shape)] = shape
