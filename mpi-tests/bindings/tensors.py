@@ -184,6 +184,19 @@ def held(comm):
     child.destroy()
 
 
+def left(comm):
+    """An exception that leaves the block of a store ends the waits of the other ranks."""
+    child = comm.split(0)
+    try:
+        with child, TensorStore(child) as store:
+            if child.rank == 0:
+                raise KeyError("before it publishes")
+            raises(lambda: store.pull("never", 0, 1, into=zeros()), "abort")
+            raise KeyError("as well")
+    except KeyError:
+        pass
+
+
 def make_current():
     cuda, context = ctypes.CDLL(os.environ["RONDO_CUDA_LIB"]), ctypes.c_void_p()
     assert cuda.cuInit(0) == 0 and cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
@@ -225,6 +238,7 @@ def main():
                 raises(lambda: store.publish("gpu", 1, HostAsGpu()), "RONDO_TENSOR_CUDA")
             comm.barrier()
         held(comm)
+        left(comm)
         print(f"rank {comm.rank}: all calls are right", flush=True)
 
 

@@ -17,7 +17,7 @@ import weakref
 
 from . import _api
 from ._buffers import Buffer
-from ._errors import bad_argument
+from ._errors import Error, bad_argument
 from ._library import check, engine
 
 ANY = -1
@@ -77,10 +77,11 @@ class GpuArray:
 
 class TensorStore:
     """This rank's end of a store over all ranks of a communicator; collective. Use it in a with block, which ends
-    before the communicator's, or call destroy(), which waits for the other ranks and serves them meanwhile."""
+    before the communicator's, or call destroy(), which waits for the other ranks and serves them meanwhile. A block
+    that an exception leaves aborts the communicator, as the other ranks would wait for this one."""
 
     def __init__(self, comm):
-        self.handle, self._held = ctypes.c_void_p(), {}
+        self.handle, self._held, self._comm = ctypes.c_void_p(), {}, comm
         create = _function("rondo_tensor_store_create", ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
         check(create(comm.handle, None, ctypes.byref(self.handle)))
 
@@ -148,5 +149,12 @@ class TensorStore:
     def __enter__(self):
         return self
 
-    def __exit__(self, *_):
-        self.destroy()
+    def __exit__(self, kind, *_):
+        if kind is None or not self.handle:
+            self.destroy()
+            return
+        try:
+            self._comm.abort()
+            self.destroy()
+        except Error:  # the block's exception says more
+            pass
