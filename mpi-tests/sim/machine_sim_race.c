@@ -567,6 +567,9 @@ static void plain(const void *p, size_t bytes, int how, const void *pc)
     }
 }
 
+#ifndef __clang__ /* GCC knows some of them by other types when it compiles for AddressSanitizer */
+#pragma GCC diagnostic ignored "-Wbuiltin-declaration-mismatch"
+#endif
 #define HIDDEN __attribute__((visibility("hidden")))
 #define ACCESS(name, bytes, how)        \
     HIDDEN void __tsan_##name(void *p); \
