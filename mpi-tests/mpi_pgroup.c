@@ -450,6 +450,10 @@ static void batches(rondo_pgroup *world)
     test_check(rondo_pgroup_send(world, out, PG_COUNT, RONDO_FLOAT64, n, NULL, NULL) ==
                    RONDO_INVALID_ARGUMENT,
                "a batch took a rank that there is not");
+    MUST(rondo_pgroup_recv(world, in, PG_COUNT, RONDO_FLOAT64, last, NULL, NULL));
+    test_check(rondo_pgroup_batch_end(world, &work) == RONDO_INVALID_ARGUMENT,
+               "a batch ran without a call that was refused");
+    MUST(rondo_pgroup_batch_start(world, &opts));
     test_check(rondo_pgroup_send(world, out, 1, RONDO_FLOAT64, next, &opts, NULL) == RONDO_INVALID_USAGE,
                "a call of a batch had settings");
     test_check(rondo_pgroup_batch_end(world, &work) == RONDO_INVALID_USAGE,

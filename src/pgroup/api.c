@@ -250,10 +250,24 @@ rondo_status rondo_pgroup_batch_end(rondo_pgroup *group, rondo_pgroup_work **wor
 
 /* ---- the calls ---- */
 
-static rondo_status call_checked(struct rondo_pgroup *group, const struct pg_call *call, int peer,
-                                 const rondo_pgroup_opts *opts, rondo_pgroup_work **work)
+/* A call with counts: none may be missing, as they are copied before the engine sees them. */
+static rondo_status check_counts(const struct pg_call *call)
 {
-    rondo_pgroup_opts mine;
+    int arrays = call->coll == RONDO_COLL_ALL_GATHERV || call->coll == RONDO_COLL_REDUCE_SCATTERV ? 2 : 0;
+    arrays = call->coll == RONDO_COLL_ALL_TO_ALLV ? 4 : arrays;
+    for (int a = 0; a < arrays; a++) {
+        if (call->counts[a] == NULL) {
+            return rondo_fail(RONDO_INVALID_ARGUMENT,
+                              "%s of a process group: an array of counts or displacements is NULL",
+                              rondo_coll_name(call->coll));
+        }
+    }
+    return RONDO_SUCCESS;
+}
+
+/* What does not need the communicator. */
+static rondo_status check(struct rondo_pgroup *group, const struct pg_call *call)
+{
     const char *name = rondo_coll_name(call->coll);
     RONDO_TRY(pg_group_check(group, name));
     if (rondo_group_depth() > 0) {
@@ -265,10 +279,19 @@ static rondo_status call_checked(struct rondo_pgroup *group, const struct pg_cal
         return rondo_fail(RONDO_INVALID_ARGUMENT, "%s: group \"%s\" has no rank %d, but 0 to %d", name,
                           group->name, call->root, group->n - 1);
     }
-    if (in_batch(group)) {
-        return batch_note(group, batch_add(group, call, opts, work));
+    return check_counts(call);
+}
+
+static rondo_status call_checked(struct rondo_pgroup *group, const struct pg_call *call, int peer,
+                                 const rondo_pgroup_opts *opts, rondo_pgroup_work **work)
+{
+    rondo_pgroup_opts mine;
+    rondo_status status = check(group, call);
+    if (group != NULL && in_batch(group)) {
+        return batch_note(group, status == RONDO_SUCCESS ? batch_add(group, call, opts, work) : status);
     }
-    RONDO_TRY(opts_read(group, name, opts, &mine));
+    RONDO_TRY(status);
+    RONDO_TRY(opts_read(group, rondo_coll_name(call->coll), opts, &mine));
     return submit(group, call, NULL, 1, peer, &mine, work);
 }
 
@@ -340,32 +363,17 @@ rondo_status rondo_pgroup_scatter(rondo_pgroup *group, const void *send, void *r
                       work);
 }
 
-/* A call with counts: none may be missing, as they are copied before the engine sees them. */
-static rondo_status counted(struct rondo_pgroup *group, const struct pg_call *call, int arrays,
-                            const rondo_pgroup_opts *opts, rondo_pgroup_work **work)
-{
-    for (int a = 0; a < arrays; a++) {
-        if (call->counts[a] == NULL) {
-            return rondo_fail(RONDO_INVALID_ARGUMENT,
-                              "%s of a process group: an array of counts or "
-                              "displacements is NULL",
-                              rondo_coll_name(call->coll));
-        }
-    }
-    return collective(group, call, opts, work);
-}
-
 rondo_status rondo_pgroup_all_gatherv(rondo_pgroup *group, const void *send, void *recv, const size_t *counts,
                                       const size_t *displs, rondo_dtype type, const rondo_pgroup_opts *opts,
                                       rondo_pgroup_work **work)
 {
-    return counted(group,
-                   &(struct pg_call){ .coll = RONDO_COLL_ALL_GATHERV,
-                                      .send = send,
-                                      .recv = recv,
-                                      .type = type,
-                                      .counts = { counts, displs } },
-                   2, opts, work);
+    return collective(group,
+                      &(struct pg_call){ .coll = RONDO_COLL_ALL_GATHERV,
+                                         .send = send,
+                                         .recv = recv,
+                                         .type = type,
+                                         .counts = { counts, displs } },
+                      opts, work);
 }
 
 rondo_status rondo_pgroup_reduce_scatterv(rondo_pgroup *group, const void *send, void *recv,
@@ -373,14 +381,14 @@ rondo_status rondo_pgroup_reduce_scatterv(rondo_pgroup *group, const void *send,
                                           rondo_op op, const rondo_pgroup_opts *opts,
                                           rondo_pgroup_work **work)
 {
-    return counted(group,
-                   &(struct pg_call){ .coll = RONDO_COLL_REDUCE_SCATTERV,
-                                      .send = send,
-                                      .recv = recv,
-                                      .type = type,
-                                      .op = op,
-                                      .counts = { counts, displs } },
-                   2, opts, work);
+    return collective(group,
+                      &(struct pg_call){ .coll = RONDO_COLL_REDUCE_SCATTERV,
+                                         .send = send,
+                                         .recv = recv,
+                                         .type = type,
+                                         .op = op,
+                                         .counts = { counts, displs } },
+                      opts, work);
 }
 
 rondo_status rondo_pgroup_all_to_allv(rondo_pgroup *group, const void *send, const size_t *sendcounts,
@@ -388,13 +396,13 @@ rondo_status rondo_pgroup_all_to_allv(rondo_pgroup *group, const void *send, con
                                       const size_t *rdispls, rondo_dtype type, const rondo_pgroup_opts *opts,
                                       rondo_pgroup_work **work)
 {
-    return counted(group,
-                   &(struct pg_call){ .coll = RONDO_COLL_ALL_TO_ALLV,
-                                      .send = send,
-                                      .recv = recv,
-                                      .type = type,
-                                      .counts = { sendcounts, sdispls, recvcounts, rdispls } },
-                   4, opts, work);
+    return collective(group,
+                      &(struct pg_call){ .coll = RONDO_COLL_ALL_TO_ALLV,
+                                         .send = send,
+                                         .recv = recv,
+                                         .type = type,
+                                         .counts = { sendcounts, sdispls, recvcounts, rdispls } },
+                      opts, work);
 }
 
 rondo_status rondo_pgroup_barrier(rondo_pgroup *group, const rondo_pgroup_opts *opts,
