@@ -241,13 +241,20 @@ static struct rondo_pgroup_work *take(struct pg_slot *slot, enum rondo_coll dire
     return work;
 }
 
-static void put_back(struct pg_slot *slot, struct rondo_pgroup_work *work)
+/* @return 0: the group has ended meanwhile, and with it all works that were in the queue. */
+static int put_back(struct pg_slot *slot, struct rondo_pgroup_work *work)
 {
-    pthread_mutex_lock(&slot->group->world->lock);
-    work->queued = slot->first;
-    slot->first = work;
-    slot->last = slot->last == NULL ? work : slot->last;
-    pthread_mutex_unlock(&slot->group->world->lock);
+    struct rondo_pgroup *group = slot->group;
+    int goes_on;
+    pthread_mutex_lock(&group->world->lock);
+    goes_on = group->failure == RONDO_SUCCESS;
+    if (goes_on) {
+        work->queued = slot->first;
+        slot->first = work;
+        slot->last = slot->last == NULL ? work : slot->last;
+    }
+    pthread_mutex_unlock(&group->world->lock);
+    return goes_on;
 }
 
 static void issue_queue(struct pg_slot *slot)
@@ -260,7 +267,9 @@ static void issue_queue(struct pg_slot *slot)
         }
         other = take(slot, RONDO_COLL_RECV, 0);
         if (other == NULL) {
-            put_back(slot, work);
+            if (!put_back(slot, work)) {
+                pg_work_end(work, pg_group_check(slot->group, "a send"));
+            }
             return;
         }
         pg_work_issue_both(work, other);
