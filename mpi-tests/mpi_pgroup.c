@@ -576,6 +576,39 @@ static void refusals(rondo_pgroup *world)
     check_sum(world); /* refused calls harm nobody */
 }
 
+/* Rank 0's first call is refused once the communicator is there, and has let a second one follow. */
+static void late_refusal(rondo_pgroup *world)
+{
+    int all[TEST_MAX_RANKS];
+    rondo_pgroup_opts opts = opts_of(RONDO_CONFIG_DEFAULT);
+    double *data = pg_data(test.rank), x = 0;
+    rondo_pgroup_work *refused = NULL, *work;
+    rondo_pgroup *group;
+    uint64_t counted;
+    char text[100];
+    test.what = "late refusal";
+    for (int r = 0; r < test.nranks; r++) {
+        all[r] = r;
+    }
+    group = group_new(world, all, test.nranks, NULL);
+    if (test.rank == 0) {
+        MUST(rondo_pgroup_all_reduce(group, &x, &x, 1, RONDO_FLOAT64, RONDO_BAND, &opts, &refused));
+    }
+    MUST(sum_start(group, data, &work));
+    if (test.rank == 0) {
+        test_check(rondo_pgroup_work_wait(refused, RONDO_CONFIG_DEFAULT) == RONDO_INVALID_ARGUMENT,
+                   "a bitwise operation on doubles was taken");
+        MUST(rondo_pgroup_work_free(refused));
+    }
+    MUST(rondo_pgroup_work_text(work, text, sizeof(text)));
+    test_check(strncmp(text, "all_reduce #1 ", 14) == 0, "the text is %s", text);
+    finish(work);
+    MUST(rondo_pgroup_sequence(group, &counted));
+    test_check(counted == 1, "%d collectives counted", (int)counted);
+    MUST(rondo_pgroup_destroy(group));
+    pg_free(data);
+}
+
 /* ---- ends ---- */
 
 struct told {
@@ -739,6 +772,7 @@ static void cases(rondo_pgroup *world)
     counted_calls(world);
     refusals(world);
     if (test.nranks > 1) {
+        late_refusal(world);
         aborts(world);
         time_limits(world);
     }

@@ -55,24 +55,6 @@ static rondo_status keep_counts(struct rondo_pgroup_work *work, struct pg_call *
     return RONDO_SUCCESS;
 }
 
-/* Give the work its number: that of the group's collective or of the pair's message. The caller holds
- * slot->use. */
-static void number(struct rondo_pgroup_work *work)
-{
-    struct rondo_pgroup *group = work->group;
-    pthread_mutex_lock(&group->world->lock);
-    work->sequence = work->slot->kind == PG_ALL ? ++group->sequence : ++work->slot->messages;
-    pthread_mutex_unlock(&group->world->lock);
-}
-
-static void take_back_number(struct rondo_pgroup_work *work)
-{
-    struct rondo_pgroup *group = work->group;
-    pthread_mutex_lock(&group->world->lock);
-    *(work->slot->kind == PG_ALL ? &group->sequence : &work->slot->messages) -= 1;
-    pthread_mutex_unlock(&group->world->lock);
-}
-
 /* May a call that nobody gets a work of be made at once? The caller holds slot->use. */
 static int may_run(const struct pg_slot *slot, int waits)
 {
@@ -86,7 +68,6 @@ static rondo_status start(struct rondo_pgroup_work *work, int waits)
 {
     struct pg_slot *slot = work->slot;
     rondo_status status = RONDO_SUCCESS;
-    number(work);
     pg_work_open(work);
     if (may_run(slot, waits)) {
         status = pg_work_run(work);
@@ -102,9 +83,6 @@ static rondo_status start(struct rondo_pgroup_work *work, int waits)
     }
     if (__atomic_load_n(&work->state, __ATOMIC_ACQUIRE) != PG_DONE || work->status == RONDO_SUCCESS) {
         return RONDO_SUCCESS;
-    }
-    if (pg_group_check(work->group, "a call") == RONDO_SUCCESS) {
-        take_back_number(work); /* the other ranks do not count a call that was refused here */
     }
     return rondo_fail_quiet(work->status, "%s", work->text);
 }

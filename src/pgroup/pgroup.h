@@ -61,7 +61,8 @@ struct rondo_pgroup_work {
     size_t *kept;        /* counts of the call, copied; NULL: none */
     rondo_stream stream; /* on host memory: the work's own, or NULL; on a GPU: the user's */
     struct pg_event *event;
-    uint64_t sequence;
+    uint64_t
+        sequence; /* of the group's collectives or the pair's messages; atomic, changes under world->lock */
     int64_t begin_ns, timeout_ns;          /* 0: no limit */
     struct rondo_pgroup_work *next, *prev; /* open works of the world */
     struct rondo_pgroup_work *queued;      /* next in the slot's queue, or in its spare list */
@@ -167,9 +168,10 @@ void pg_slot_free(struct pg_slot *slot);
 
 /* ---- work.c ---- */
 rondo_status pg_work_new(struct pg_slot *slot, struct rondo_pgroup_work **work);
-/** Put it into the list of open works. */
+/** Give it its number and put it into the list of open works. The caller holds slot->use. */
 void pg_work_open(struct rondo_pgroup_work *work);
-/** It has ended, unless it had before. The thread's sentence is the reason. */
+/** It has ended, unless it had before. The thread's sentence is the reason. A call that was refused gives its
+ * number back. */
 void pg_work_end(struct rondo_pgroup_work *work, rondo_status status);
 void pg_work_unref(struct rondo_pgroup_work *work);
 /** Hand its calls to the slot's communicator. The caller holds slot->use. */

@@ -84,6 +84,28 @@ void pg_work_unref(struct rondo_pgroup_work *work)
 
 /* ---- open works ---- */
 
+static uint64_t *counter_of(const struct rondo_pgroup_work *work)
+{
+    return work->slot->kind == PG_ALL ? &work->group->sequence : &work->slot->messages;
+}
+
+/* The other ranks do not count a call that was refused here: later ones move up. */
+static void take_back_number(const struct rondo_pgroup_work *work)
+{
+    struct pg_world *world = work->group->world;
+    uint64_t *counter = counter_of(work);
+    pthread_mutex_lock(&world->lock);
+    if (work->group->failure == RONDO_SUCCESS) {
+        --*counter;
+        for (struct rondo_pgroup_work *w = world->open; w != NULL; w = w->next) {
+            if (counter_of(w) == counter && w->sequence > work->sequence) {
+                __atomic_sub_fetch(&w->sequence, 1, __ATOMIC_RELAXED);
+            }
+        }
+    }
+    pthread_mutex_unlock(&world->lock);
+}
+
 void pg_work_open(struct rondo_pgroup_work *work)
 {
     struct pg_world *world = work->group->world;
@@ -91,6 +113,7 @@ void pg_work_open(struct rondo_pgroup_work *work)
     work->begin_ns = rondo_now_ns();
     pthread_mutex_lock(&world->lock);
     work->group->refs++;
+    work->sequence = ++*counter_of(work);
     work->next = NULL;
     work->prev = world->newest;
     if (world->newest != NULL) {
@@ -127,10 +150,11 @@ void pg_work_end(struct rondo_pgroup_work *work, rondo_status status)
     struct pg_slot *slot = work->slot;
     char text[RONDO_ERROR_TEXT];
     rondo_status ended = RONDO_SUCCESS;
-    int first, slot_state;
+    int first, slot_state, was;
     snprintf(text, sizeof(text), "%s", rondo_error_text());
     pthread_mutex_lock(&group->world->lock);
-    first = work->state != PG_DONE;
+    was = work->state;
+    first = was != PG_DONE;
     slot_state = slot->state;
     if (first) {
         if (status != RONDO_SUCCESS) {
@@ -150,6 +174,9 @@ void pg_work_end(struct rondo_pgroup_work *work, rondo_status status)
     if (status != RONDO_SUCCESS && slot_state == PG_READY &&
         rondo_comm_async_error(slot->comm, &ended) == RONDO_SUCCESS && ended != RONDO_SUCCESS) {
         pg_group_end(group, status, text);
+    }
+    if (status != RONDO_SUCCESS && was != PG_ISSUED) {
+        take_back_number(work);
     }
     pg_work_unref(work);
 }
@@ -455,20 +482,20 @@ rondo_status rondo_pgroup_work_free(rondo_pgroup_work *work)
 void pg_work_describe(const struct rondo_pgroup_work *work, char *text, size_t size)
 {
     const struct pg_call *c = &work->call;
+    unsigned long long number = __atomic_load_n(&work->sequence, __ATOMIC_RELAXED);
     if (work->ncalls != 1) {
-        snprintf(text, size, "batch #%llu of %d calls of group \"%s\"", (unsigned long long)work->sequence,
-                 work->ncalls, work->group->name);
+        snprintf(text, size, "batch #%llu of %d calls of group \"%s\"", number, work->ncalls,
+                 work->group->name);
         return;
     }
     if (work->slot->kind != PG_ALL) {
         int peer = work->slot->low == work->group->rank ? work->slot->high : work->slot->low;
         snprintf(text, size, "%s #%llu (%zu %s) with rank %d of group \"%s\"", rondo_coll_name(c->coll),
-                 (unsigned long long)work->sequence, c->count, rondo_dtype_name(c->type), peer,
-                 work->group->name);
+                 number, c->count, rondo_dtype_name(c->type), peer, work->group->name);
         return;
     }
-    snprintf(text, size, "%s #%llu (%zu %s) of group \"%s\"", rondo_coll_name(c->coll),
-             (unsigned long long)work->sequence, c->count, rondo_dtype_name(c->type), work->group->name);
+    snprintf(text, size, "%s #%llu (%zu %s) of group \"%s\"", rondo_coll_name(c->coll), number, c->count,
+             rondo_dtype_name(c->type), work->group->name);
 }
 
 rondo_status rondo_pgroup_work_text(const rondo_pgroup_work *work, char *text, size_t size)
