@@ -30,7 +30,6 @@ static void communicators_that_do_not_exist_are_refused(void **state)
         assert_int_equal(ncclScatter(&a, &b, 1, ncclFloat, 0, bad, NULL), ncclInvalidArgument);
         assert_int_equal(ncclSend(&a, 1, ncclFloat, 0, bad, NULL), ncclInvalidArgument);
         assert_int_equal(ncclRecv(&b, 1, ncclFloat, 0, bad, NULL), ncclInvalidArgument);
-        assert_int_equal(ncclCommFinalize(bad), ncclInvalidArgument);
         assert_int_equal(ncclCommRevoke(bad, 0), ncclInvalidArgument);
         assert_int_equal(ncclCommGetAsyncError(bad, &result), ncclInvalidArgument);
         assert_int_equal(ncclCommCount(bad, &n), ncclInvalidArgument);
@@ -42,6 +41,10 @@ static void communicators_that_do_not_exist_are_refused(void **state)
         assert_int_equal(ncclCommSplit(bad, 0, 0, &child, NULL), ncclInvalidArgument);
         assert_int_equal(ncclCommShrink(bad, &n, 0, &child, NULL, 0), ncclInvalidArgument);
     }
+    assert_int_equal(ncclCommFinalize(gone), ncclInvalidArgument);
+    OK(ncclGroupStart());
+    OK(ncclCommFinalize(NULL));
+    OK(ncclGroupEnd());
     OK(ncclCommDestroy(NULL));
     OK(ncclCommAbort(NULL));
     assert_int_equal(ncclCommDestroy(gone), ncclInvalidArgument);

@@ -332,7 +332,10 @@ NCCL_FACE(ncclResult_t, CommGrow, ncclComm_t comm, int nRanks, const ncclUniqueI
 
 /* ---- the end ---- */
 
-NCCL_FACE(ncclResult_t, CommFinalize, ncclComm_t comm) { return noted(rondo_comm_finalize(nccl_comm(comm))); }
+NCCL_FACE(ncclResult_t, CommFinalize, ncclComm_t comm)
+{
+    return comm == NULL ? ncclSuccess : noted(rondo_comm_finalize(nccl_comm(comm)));
+}
 
 NCCL_FACE(ncclResult_t, CommDestroy, ncclComm_t comm)
 {
