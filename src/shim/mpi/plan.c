@@ -8,6 +8,13 @@
 /* Packing needs as much memory again, and MPI's own functions count in int. */
 static const int64_t MOST = INT64_C(1) << 30;
 
+/* The product of two numbers that are not negative, or INT64_MAX if it is larger. */
+static inline int64_t times(int64_t a, int64_t b)
+{
+    int64_t product;
+    return __builtin_mul_overflow(a, b, &product) ? INT64_MAX : product;
+}
+
 /* Is a number of bytes, which is the same on all ranks, one that Rondo takes? */
 static inline int decide(struct shim_call *call, int64_t bytes)
 {
@@ -62,7 +69,7 @@ static inline int reduction(struct shim_call *call, int64_t count, int64_t eleme
     if (RONDO_UNLIKELY(call->inexact && shim_settings()->exact)) {
         return shim_leave(call, SHIM_BY_EXACT);
     }
-    return decide(call, elements > MOST ? INT64_MAX : elements * (int64_t)type->size);
+    return decide(call, times(elements, (int64_t)type->size));
 }
 
 int shim_plan_allreduce(struct shim_call *call, const void *send, void *recv, int64_t count,
@@ -100,7 +107,7 @@ int shim_plan_reduce_scatter_block(struct shim_call *call, const void *send, voi
     }
     call->send = send == MPI_IN_PLACE ? recv : send;
     call->recv = recv;
-    return reduction(call, count, count > MOST ? count : count * call->c->n, type, op);
+    return reduction(call, count, times(count, call->c->n), type, op);
 }
 
 /* A reduce_scatter of blocks that differ, up to so many bytes in all, is faster as an all_reduce, whose plans
@@ -194,15 +201,15 @@ static inline int movement(struct shim_call *call, int64_t count, size_t size, i
     call->dtype = RONDO_UINT8;
     call->op = 0;
     call->moves = (call->has_out && !call->out.is_plain) || (call->has_in && !call->in.is_plain);
-    if (size > (size_t)MOST || (count > MOST && size > 0) || count * (int64_t)size > MOST ||
-        count * (int64_t)size * copies > MOST) {
-        call->bytes = (size_t)MOST + 1;
+    int64_t bytes = times(count, (int64_t)size);
+    if (size > (size_t)MOST || times(bytes, copies) > MOST) {
+        call->bytes = (size_t)bytes;
         return shim_leave(call, SHIM_BY_SIZE);
     }
-    call->count = (size_t)count * size;
+    call->count = (size_t)bytes;
     call->send = call->has_out ? call->out.buf : NULL;
     call->recv = call->has_in ? call->in.buf : NULL;
-    return decide(call, count * (int64_t)size);
+    return decide(call, bytes);
 }
 
 int shim_plan_bcast(struct shim_call *call, void *buf, int64_t count, MPI_Datatype type, int root)
