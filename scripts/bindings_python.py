@@ -69,6 +69,7 @@ def make(api, options, fill, passed_on):
     fill(f"{folder}/_api.py.in", f"{out}/_api.py", {
         "LIBDIR": options.libdir, "INCLUDEDIR": options.include_dir, "PYTHON_DIR": options.python_dir,
         "SOVERSION": str(current - age),
+        "MPIS": [f'    "{name}": {files},' for name, files in api.mpis],
         "STATUSES": [f'    ("{row.name}", {row.value}, "{texts[row.value]}"),' for row in api.statuses],
         "DTYPES": [f'    {row.value}: "{row.NAME.lower()}",' for row in api.dtypes],
         "KINDS": [f'    "{kind(row.name)}": {row.value},' for row in api.dtypes if kind(row.name)],

@@ -1,8 +1,8 @@
 """Every method of the Python package gives what rondo.h promises, on every kind of buffer, and raises what it
 should. Needs neither mpi4py nor numpy, but tests them where they are.
 
-usage: calls.py openmpi|mpich         run under mpirun
-       calls.py --has openmpi|mpich   print why mpi4py and numpy cannot be used with this MPI, or nothing
+usage: calls.py openmpi|mpich|mpiabi         run under mpirun
+       calls.py --has openmpi|mpich|mpiabi   print why mpi4py and numpy cannot be used with this MPI, or nothing
 """
 import array
 import ctypes
@@ -15,7 +15,7 @@ import weakref
 
 import rondo
 
-WORLD = {"openmpi": 0, "mpich": 0x44000000}  # MPI_COMM_WORLD in Fortran
+WORLD = {"openmpi": 0, "mpich": 0x44000000, "mpiabi": 0x101}  # MPI_COMM_WORLD in Fortran
 
 
 def has(mpi):
@@ -236,7 +236,7 @@ def errors(comm, mpi):
     assert rondo.last_error(comm) and rondo.last_error()
     raises(rondo.Error, lambda: rondo.Comm(12345, mpi="openmpi") if mpi == "openmpi" else comm.send(x, -1))
     raises(TypeError, lambda: rondo.Comm(WORLD[mpi], mpi=mpi, no_such_field=1), "no_such_field")
-    raises(ValueError, lambda: rondo.Comm(0, mpi="other"), "openmpi")
+    raises(ValueError, lambda: rondo.Comm(0, mpi="other"), "openmpi", "mpich", "mpiabi")
     assert rondo.version() == rondo.VERSION_CODE and rondo.dtype_size("float64") == 8
     assert rondo.status_string(rondo.TIMEOUT) and issubclass(rondo.Timeout, rondo.Error)
 

@@ -1,7 +1,7 @@
 """Named tensors in Python on two ranks, in host memory and, with a CUDA driver as RONDO_CUDA_LIB, on GPUs:
 what was published comes back, and what is wrong raises. Needs neither mpi4py nor numpy, but tests numpy where it is.
 
-usage: tensors.py openmpi|mpich     under mpirun
+usage: tensors.py openmpi|mpich|mpiabi     under mpirun
 """
 import array
 import ctypes
@@ -15,7 +15,7 @@ import weakref
 import rondo
 from rondo.tensors import TensorStore
 
-WORLD = {"openmpi": 0, "mpich": 0x44000000}  # MPI_COMM_WORLD in Fortran
+WORLD = {"openmpi": 0, "mpich": 0x44000000, "mpiabi": 0x101}  # MPI_COMM_WORLD in Fortran
 COUNT = 3000
 
 

@@ -7,7 +7,7 @@ import threading
 from . import _api, _buffers
 from ._buffers import Buffer
 from ._errors import Error, bad_argument
-from ._library import Config, check, creator, engine
+from ._library import Config, check, creator, engine, is_open
 
 _numbers = itertools.count()
 # Streams that their programs have dropped, and the memory of their calls: the engine may still use both.
@@ -194,7 +194,7 @@ class _Owned:
 
 class Comm(_api.Calls):
     """A communicator of an MPI communicator: one of mpi4py, None for MPI_COMM_WORLD, or a Fortran handle
-    (mpi4py's comm.py2f()) with mpi="openmpi" or "mpich". Settings are the fields of rondo_config, such as
+    (mpi4py's comm.py2f()) with mpi="openmpi", "mpich" or "mpiabi", the ABI of MPI 5. Settings are the fields of rondo_config, such as
     timeout_ms=1000, name="rows", device=0.
 
     Use it in a with block, or call destroy(). A block that an exception leaves aborts the communicator, as the
@@ -205,7 +205,9 @@ class Comm(_api.Calls):
         if comm is None or hasattr(comm, "py2f"):
             from mpi4py import MPI
 
-            mpi = mpi or ("openmpi" if MPI.get_vendor()[0] == "Open MPI" else "mpich")
+            # The vendor does not tell which of its libraries mpi4py uses.
+            mpi = mpi or ("mpiabi" if is_open("mpiabi") else
+                          "openmpi" if MPI.get_vendor()[0] == "Open MPI" else "mpich")
             comm = (MPI.COMM_WORLD if comm is None else comm).py2f()
         create = creator(mpi)
         self._make(lambda config, made: create(comm, config, made), settings)

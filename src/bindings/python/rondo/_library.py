@@ -5,7 +5,7 @@ import os
 from . import _api
 from ._errors import error
 
-MPIS = ("openmpi", "mpich")
+MPIS = tuple(_api.MPIS)
 _opened = {}
 
 
@@ -65,10 +65,26 @@ def engine():
     return library
 
 
+def installed():
+    """The MPIs that Rondo is installed for."""
+    return [name for name in MPIS if os.path.isabs(file_of(f"librondo_{name}.so.{_api.SOVERSION}"))]
+
+
+def is_open(mpi):
+    """Has this process opened an MPI's library, as mpi4py does?"""
+    for file in _api.MPIS[mpi]:
+        try:
+            ctypes.CDLL(file, mode=os.RTLD_NOLOAD)
+            return True
+        except OSError:
+            pass
+    return False
+
+
 def creator(mpi):
     """rondo_comm_create_f of the library for an MPI: it takes a Fortran handle."""
     if mpi is None:
-        there = [name for name in MPIS if os.path.isabs(file_of(f"librondo_{name}.so.{_api.SOVERSION}"))]
+        there = installed()
         if len(there) != 1:
             raise ValueError(f"say which MPI the handle is of: mpi={' or mpi='.join(map(repr, MPIS))}")
         mpi = there[0]

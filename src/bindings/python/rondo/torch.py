@@ -25,12 +25,13 @@ import torch.distributed as dist
 
 from . import _api
 from ._core import Comm
-from ._library import MPIS, engine, file_of, include_folder
+from ._library import MPIS, engine, file_of, include_folder, installed
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCES = [os.path.join(HERE, name) for name in ("_torch.cpp", "_torch_memory.hpp")]
-# Handles of MPI_COMM_WORLD in Fortran, and what says that an MPI's launcher has started this process.
-WORLDS = {"openmpi": (0, "OMPI_COMM_WORLD_SIZE"), "mpich": (0x44000000, "PMI_SIZE")}
+# Handles of MPI_COMM_WORLD in Fortran, and what says that an MPI's launcher has started this process. The ABI of MPI 5
+# has no launcher of its own.
+WORLDS = {"openmpi": (0, "OMPI_COMM_WORLD_SIZE"), "mpich": (0x44000000, "PMI_SIZE"), "mpiabi": (0x101, "")}
 
 # ---- the extension ----
 
@@ -178,6 +179,8 @@ def _over_mpi(_url, timeout=dist.constants.default_pg_timeout, **_options):
         comm = Comm(None, name="rendezvous")
     else:
         mpi = there[0] if there else None
+        if (mpi or MPIS[0]) not in installed() and "mpiabi" in installed():
+            mpi = "mpiabi"
         comm = Comm(WORLDS[mpi or MPIS[0]][0], mpi=mpi, name="rendezvous")
     with comm:
         where, store = bytearray(256), None
