@@ -154,6 +154,38 @@ void a_persistent_call_outlives_its_communicator(void)
     persistents_check(&p, 1);
     persistents_free(&p);
 }
+
+static int told, told_code;
+static void on_failure(MPI_Comm *comm, int *code, ...)
+{
+    (void)comm;
+    told++;
+    MPI_Error_class(*code, &told_code);
+}
+
+/* Ranks give different counts. The handler is called at the start, or where the program waits. */
+void a_failed_persistent_call_calls_its_error_handler(void)
+{
+    int two[2] = { 1, 1 }, sums[2], code;
+    MPI_Errhandler handler;
+    MPI_Request request;
+    MPI_Comm comm;
+    MPI_Comm_create_errhandler(on_failure, &handler);
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    MPI_Comm_set_errhandler(comm, handler);
+    warm(comm);
+    INIT(Allreduce)(two, sums, rank == 0 ? 1 : 2, MPI_INT, MPI_SUM, comm, MPI_INFO_NULL, &request);
+    code = MPI_Start(&request);
+    code = code == MPI_SUCCESS ? MPI_Wait(&request, MPI_STATUS_IGNORE) : code;
+    check(code != MPI_SUCCESS, "an error of the call with different counts");
+    check(told == 1 && told_code == MPI_ERR_OTHER, "one call of the communicator's error handler");
+    if (request != MPI_REQUEST_NULL) {
+        MPI_Request_free(&request);
+    }
+    MPI_Comm_free(&comm);
+    MPI_Errhandler_free(&handler);
+}
+
 /* What requests hold that outlive their communicators goes with them, in any order. */
 void freed_persistent_calls_make_room(void)
 {
@@ -181,5 +213,6 @@ void freed_persistent_calls_make_room(void)
 void the_programs_attributes_are_left_alone(void) {}
 void persistent_calls_start_in_any_order(void) {}
 void a_persistent_call_outlives_its_communicator(void) {}
+void a_failed_persistent_call_calls_its_error_handler(void) {}
 void freed_persistent_calls_make_room(void) {}
 #endif

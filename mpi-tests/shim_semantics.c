@@ -710,6 +710,7 @@ static const struct {
     ONLY(the_programs_attributes_are_left_alone, NULL),
     ONLY(persistent_calls_start_in_any_order, NULL),
     ONLY(a_persistent_call_outlives_its_communicator, NULL),
+    ONLY(a_failed_persistent_call_calls_its_error_handler, NULL),
     CASE(fortrans_sentinel_is_known, "ompi#3954, IPM PR#6: mpi_f08 and MPI_IN_PLACE"),
     CASE(threads_use_different_communicators, "ompi#9761, #6917, mpich PR#2768: switched off, or crashes"),
 };

@@ -28,6 +28,7 @@ void blocks_with_gaps_outlive_their_communicator(void);
 void the_programs_attributes_are_left_alone(void);
 void persistent_calls_start_in_any_order(void);
 void a_persistent_call_outlives_its_communicator(void);
+void a_failed_persistent_call_calls_its_error_handler(void);
 void freed_persistent_calls_make_room(void);
 
 #endif

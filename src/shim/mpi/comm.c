@@ -514,6 +514,29 @@ int shim_comm_make_child(struct shim_comm *c, struct shim_comm *child)
     return 1;
 }
 
+/* A receive there that stands for a persistent call has got too much: the call has failed. */
+static void self_failed(MPI_Comm *self, int *code, ...)
+{
+    int class = MPI_ERR_OTHER;
+    (void)self;
+    PMPI_Error_class(*code, &class);
+    if (class == MPI_ERR_TRUNCATE) {
+        shim_persistent_tell();
+        *code = MPI_ERR_OTHER;
+    }
+}
+
+/* All other errors there are only returned. */
+static void self_errhandler_set(void)
+{
+    MPI_Errhandler handler = MPI_ERRORS_RETURN;
+    int made = PMPI_Comm_create_errhandler(self_failed, &handler) == MPI_SUCCESS;
+    PMPI_Comm_set_errhandler(process.self, made ? handler : MPI_ERRORS_RETURN);
+    if (made) {
+        PMPI_Errhandler_free(&handler);
+    }
+}
+
 int shim_comm_self(MPI_Comm *self)
 {
     int rc = MPI_SUCCESS;
@@ -528,7 +551,7 @@ int shim_comm_self(MPI_Comm *self)
             shim_exit(outer);
         }
         if (rc == MPI_SUCCESS && !process.has_self) {
-            PMPI_Comm_set_errhandler(process.self, MPI_ERRORS_RETURN);
+            self_errhandler_set();
             __atomic_store_n(&process.has_self, 1, __ATOMIC_RELEASE);
         }
         pthread_mutex_unlock(&process.self_lock);

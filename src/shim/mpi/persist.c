@@ -22,6 +22,7 @@ struct persistent {
     struct shim_call plan;       /* what a start copies */
     int64_t *sizes;              /* the plan's counts and displacements; NULL: it has none */
     int tag;
+    int told;                /* 0: if it has failed, no error handler knows */
     struct persistent *next; /* of its bucket, or of those that were freed */
 };
 
@@ -58,6 +59,31 @@ static struct persistent *find(MPI_Request handle)
         pthread_mutex_unlock(&process.lock);
     }
     return p;
+}
+
+/* @return one that has failed, of which no error handler knows; now one will */
+static struct persistent *untold(void)
+{
+    struct persistent *p = NULL;
+    pthread_mutex_lock(&process.lock);
+    for (int i = 0; i < NBUCKETS && p == NULL; i++) {
+        p = process.bucket[i];
+        while (p != NULL && (__atomic_load_n(&p->request.code, __ATOMIC_ACQUIRE) == MPI_SUCCESS || p->told)) {
+            p = p->next;
+        }
+    }
+    if (p != NULL) {
+        p->told = 1;
+    }
+    pthread_mutex_unlock(&process.lock);
+    return p;
+}
+
+void shim_persistent_tell(void)
+{
+    for (struct persistent *p; (p = untold()) != NULL;) {
+        PMPI_Comm_call_errhandler(p->plan.c->comm, MPI_ERR_OTHER);
+    }
 }
 
 /* ---- the children of a communicator ---- */
@@ -174,7 +200,8 @@ static int sizes_keep(struct persistent *p)
     return MPI_SUCCESS;
 }
 
-/* The call of Rondo has ended: send the message. One that does not fit is an error. */
+/* The call of Rondo has ended: send the message. One that does not fit is an error, for which MPI calls the
+ * error handler of the receive's communicator (shim_comm_self), and that shim_persistent_tell. */
 static void persistent_ended(struct shim_request *request)
 {
     const struct persistent *p = (const struct persistent *)request;
@@ -209,6 +236,7 @@ static rondo_status persistent_make(const struct shim_call *call, struct persist
     p->plan.sizes = NULL;
     p->sizes = NULL;
     p->request.ended = persistent_ended;
+    p->told = 1;
     if (side_keep(&p->plan.out, p->plan.has_out) != MPI_SUCCESS ||
         side_keep(&p->plan.in, p->plan.has_in) != MPI_SUCCESS || sizes_keep(p) != MPI_SUCCESS ||
         shim_comm_self(&self) != MPI_SUCCESS ||
@@ -255,12 +283,14 @@ static int persistent_start(struct persistent *p, MPI_Request *handle)
         pthread_mutex_unlock(&process.lock);
     }
     *call = p->plan;
+    p->told = 1; /* what fails here is said below */
     rondo_status status = call->c->failed ? RONDO_INVALID_USAGE : shim_request_issue(&p->request);
     if (status != RONDO_SUCCESS && status != RONDO_IN_PROGRESS) {
         p->request.code = MPI_ERR_OTHER;
         persistent_ended(&p->request);
         return shim_error(call, status);
     }
+    p->told = 0;
     if (shim_reporting && !call->c->orphan) {
         shim_report_add(call, 1, 0);
     }

@@ -98,10 +98,27 @@ static struct shim_request *take_ended(void)
     return ended;
 }
 
+/* Who waits for the request gets an error of MPI's, which does not say why. The communicator may be gone. */
+static void complain(const struct shim_request *request, rondo_status status)
+{
+    int rank = -1;
+    PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if (!rondo_error_logged()) {
+        rondo_fail_aloud(status);
+    }
+    RONDO_WARN(
+        "rank %d of MPI_COMM_WORLD: Rondo failed in an MPI %s that was under way, so the MPI communicator "
+        "has no collectives any more",
+        rank, shim_coll_name((enum shim_coll)request->call.coll));
+}
+
 /* The call of Rondo has ended: the rest. */
 static void clean_up(struct shim_request *request)
 {
     rondo_status status = request->code == MPI_SUCCESS ? RONDO_SUCCESS : RONDO_SYSTEM_ERROR;
+    if (status != RONDO_SUCCESS) {
+        complain(request, status);
+    }
     if (shim_finish(&request->call, status) != RONDO_SUCCESS) {
         request->code = MPI_ERR_OTHER;
     }

@@ -385,6 +385,8 @@ void shim_request_add(struct shim_request *request);
 /* ---- persistent calls (persist.c) ---- */
 
 int shim_persistent_make(struct shim_call *call, MPI_Request *request);
+/** Call the error handlers of the communicators whose persistent calls have failed under way. */
+void shim_persistent_tell(void);
 
 /* ---- the report (report.c) ---- */
 
