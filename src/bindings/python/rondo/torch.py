@@ -127,8 +127,8 @@ def _create(options, _):
     """A group of torch: a child of the default one, or one that meets by an id in the store."""
     rank, size, ranks = options.group_rank, options.group_size, list(options.global_ranks_in_group)
     name, timeout = f"torch {options.group_id or 'world'}", _milliseconds(options.timeout)
-    parent = dist.is_initialized() and _backend(dist.distributed_c10d._get_default_group())
-    if ranks and isinstance(parent, _extension.Group):
+    parent = _backend(dist.distributed_c10d._get_default_group()) if dist.is_initialized() else None
+    if ranks and parent is not None:
         return parent.child(ranks, name, timeout)
     if rank == 0:
         options.store.set("rondo", _extension.make_id().hex())
@@ -136,14 +136,20 @@ def _create(options, _):
 
 
 def _backend(group):
-    """What makes the calls of a group: since PyTorch 2 not the group itself."""
-    return group._get_backend(torch.device("cpu")) if hasattr(group, "_get_backend") else group
+    """Rondo's part of a group, or None. Since PyTorch 2 a group has a backend for each type of device."""
+    backends = [group]
+    if hasattr(group, "_get_backend"):
+        backends = [group._get_backend(device) for device in group._device_types]
+    return next((each for each in backends if isinstance(each, _extension.Group)), None)
 
 
 def abort(group=None):
     """End a group (None: the default one) on all of its ranks: their calls fail with a sentence that names
     this rank. From any thread; does not wait."""
-    _backend(group or dist.distributed_c10d._get_default_group()).abort()
+    backend = _backend(group or dist.distributed_c10d._get_default_group())
+    if backend is None:
+        raise ValueError('the group has no backend "rondo"')
+    backend.abort()
 
 
 @atexit.register
