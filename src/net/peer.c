@@ -341,12 +341,12 @@ static int names_rank(const char *text)
 void rondo_round_text_fill(rondo_round_text text, int rank)
 {
     const char *why = rondo_error_text();
+    memset(text, 0, sizeof(rondo_round_text)); /* all of it is sent */
     int used = names_rank(why)
                    ? 0
                    : snprintf(text, sizeof(rondo_round_text), "rank %d on %s: ", rank, rondo_log_host());
     size_t length = strnlen(why, sizeof(rondo_round_text) - (size_t)used - 1);
     memcpy(text + used, why, length);
-    text[(size_t)used + length] = '\0';
 }
 
 static struct rondo_round_head head_at(const void *records, size_t stride, int rank)

@@ -329,7 +329,7 @@ static const uint64_t *judge(void *arg, const struct rondo_auth_hello *hello)
 
 static void refuse(struct rondo_meet_conn *conn, int32_t code, const char *why)
 {
-    rondo_round_text text;
+    rondo_round_text text = ""; /* all of it is sent */
     snprintf(text, sizeof(text), "%s", why);
     (void)rondo_meet_send(conn, RONDO_MEET_REFUSED, &code, sizeof(code), text, sizeof(text));
 }
