@@ -166,7 +166,7 @@ static void on_failure(MPI_Comm *comm, int *code, ...)
 /* Ranks give different counts. The handler is called at the start, or where the program waits. */
 void a_failed_persistent_call_calls_its_error_handler(void)
 {
-    int two[2] = { 1, 1 }, sums[2], code;
+    int two[2] = { 1, 1 }, sums[2], token = 7, got = -1, code;
     MPI_Errhandler handler;
     MPI_Request request;
     MPI_Comm comm;
@@ -184,6 +184,13 @@ void a_failed_persistent_call_calls_its_error_handler(void)
     }
     MPI_Comm_free(&comm);
     MPI_Errhandler_free(&handler);
+    /* Open MPI frees a request that has failed, and may use its handle again. */
+    MPI_Recv_init(&got, 1, MPI_INT, 0, 3, MPI_COMM_SELF, &request);
+    code = MPI_Start(&request);
+    MPI_Send(&token, 1, MPI_INT, 0, 3, MPI_COMM_SELF);
+    code = code == MPI_SUCCESS ? MPI_Wait(&request, MPI_STATUS_IGNORE) : code;
+    check(code == MPI_SUCCESS && got == token, "a persistent receive after it");
+    MPI_Request_free(&request);
 }
 
 /* What requests hold that outlive their communicators goes with them, in any order. */

@@ -302,9 +302,39 @@ static int persistent_start(struct persistent *p, MPI_Request *handle)
     return MPI_SUCCESS;
 }
 
+/* The request is freed. */
+static void persistent_drop(struct persistent *p)
+{
+    struct shim_comm *child = p->plan.c;
+    side_drop(&p->plan.in, p->plan.has_in);
+    side_drop(&p->plan.out, p->plan.has_out);
+    free(p->sizes);
+    pthread_mutex_lock(&process.lock);
+    *place_of(p->request.handle) = p->next;
+    __atomic_sub_fetch(&process.nlive, 1, __ATOMIC_RELEASE);
+    p->next = process.idle;
+    process.idle = p;
+    pthread_mutex_unlock(&process.lock);
+    shim_comm_leave_child(child);
+}
+
+/* Open MPI itself frees a request whose error the program has got, so this handle is another request's. */
+static int is_gone(const struct persistent *p)
+{
+#ifdef OPEN_MPI
+    return __atomic_load_n(&p->request.code, __ATOMIC_ACQUIRE) != MPI_SUCCESS;
+#else
+    return (void)p, 0;
+#endif
+}
+
 int MPI_Start(MPI_Request *request)
 {
     struct persistent *p = request != NULL ? find(*request) : NULL;
+    if (p != NULL && is_gone(p)) {
+        persistent_drop(p);
+        p = NULL;
+    }
     return p != NULL ? persistent_start(p, request) : PMPI_Start(request);
 }
 
@@ -326,20 +356,8 @@ int MPI_Startall(int count, MPI_Request requests[])
 int MPI_Request_free(MPI_Request *request)
 {
     struct persistent *p = request != NULL ? find(*request) : NULL;
-    struct shim_comm *child;
-    if (p == NULL) {
-        return PMPI_Request_free(request);
+    if (p != NULL) {
+        persistent_drop(p);
     }
-    child = p->plan.c;
-    side_drop(&p->plan.in, p->plan.has_in);
-    side_drop(&p->plan.out, p->plan.has_out);
-    free(p->sizes);
-    pthread_mutex_lock(&process.lock);
-    *place_of(p->request.handle) = p->next;
-    __atomic_sub_fetch(&process.nlive, 1, __ATOMIC_RELEASE);
-    p->next = process.idle;
-    process.idle = p;
-    pthread_mutex_unlock(&process.lock);
-    shim_comm_leave_child(child);
     return PMPI_Request_free(request);
 }
