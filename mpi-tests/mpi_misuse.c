@@ -152,10 +152,18 @@ static void group_misuse_is_refused(void)
     float x = 0;
     fresh = NULL; /* without a communicator */
     refused(rondo_group_end(), RONDO_INVALID_USAGE, "group_end without group_start", "group_start");
+    REFUSED(rondo_group_refuse(NULL), "NULL");
     fresh = comm;
     TEST_MUST(rondo_group_start(), fresh);
     REFUSED(rondo_all_reduce(&x, NULL, 1, RONDO_FLOAT32, RONDO_SUM, fresh, NULL), "rec");
     test_check(rondo_group_end() != RONDO_SUCCESS, "a group with a refused call succeeded");
+    float one = 1;
+    TEST_MUST(rondo_group_refuse("outside of a group"), fresh);
+    TEST_MUST(rondo_group_start(), fresh);
+    TEST_MUST(rondo_all_reduce(&one, &x, 1, RONDO_FLOAT32, RONDO_SUM, fresh, NULL), fresh);
+    TEST_MUST(rondo_group_refuse("a binding refuses its second call"), fresh);
+    refused(rondo_group_end(), RONDO_INVALID_ARGUMENT, "a group that a binding refuses", "its second call");
+    test_check(x == 0, "a group that a binding refuses made a call");
 }
 
 /* ---- calls that differ ---- */

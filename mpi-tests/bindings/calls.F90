@@ -155,7 +155,7 @@ contains
     end subroutine
 
     subroutine errors()
-        integer, target :: x(4, 4)
+        integer, target :: x(4, 4), y(4, 4)
         character(kind=c_char, len=16), target :: nowhere
         type(rondo_comm) :: none
         x = 0
@@ -165,6 +165,14 @@ contains
         call check(rondo_status_string(RONDO_TIMEOUT) == "operation timed out", "the status's text")
         call rondo_broadcast(x(1:4:2, :), x(1:4:2, :), 8, RONDO_INT32, 0, comm, ierror=error)
         call check(error == RONDO_INVALID_ARGUMENT, "a section with gaps")
+        x = 1
+        y = 0
+        call rondo_group_start()
+        call rondo_all_reduce(x, y, 16, RONDO_INT32, RONDO_SUM, comm)
+        call rondo_broadcast(x(1:4:2, :), x(1:4:2, :), 8, RONDO_INT32, 0, comm, ierror=error)
+        call rondo_group_end(ierror=error)
+        call check(error == RONDO_INVALID_ARGUMENT .and. all(y == 0), "a section with gaps in a group")
+        call check(index(rondo_last_error(), "not contiguous") > 0, "the sentence of a section with gaps")
         call rondo_comm_create(MPI_COMM_NULL, none, ierror=error)
         call check(error == RONDO_INVALID_ARGUMENT, "MPI_COMM_NULL")
         call check(rondo_dtype_size(RONDO_FLOAT64) == 8, "dtype_size")

@@ -120,7 +120,19 @@ static void streams(rondo::comm &comm)
 
 static void errors(rondo::comm &comm)
 {
-    int x = 0;
+    int x = 0, mine = 1;
+    try {
+        rondo::group([&] {
+            comm.all_reduce(&mine, &x, 1, rondo::sum);
+            throw 7;
+        });
+    } catch (int) {
+    }
+    CHECK(rondo::group(std::nothrow, [&] {
+              rondo_status status = comm.all_reduce(std::nothrow, &mine, &x, 1, rondo::sum);
+              return status == RONDO_SUCCESS ? RONDO_TIMEOUT : status;
+          }) == RONDO_TIMEOUT);
+    CHECK(x == 0);
     THROWS(RONDO_INVALID_ARGUMENT, comm.broadcast(&x, &x, 1, comm.count()));
     CHECK(comm.broadcast(std::nothrow, &x, &x, 1, comm.count()) == RONDO_INVALID_ARGUMENT);
     CHECK(std::strlen(comm.last_error()) > 20);

@@ -230,6 +230,35 @@ def buffers(comm):
     raises(bad, lambda: comm.all_reduce(gpu, gpu), "GPU", "device=")
 
 
+def groups(comm):
+    """What this package refuses, or an exception of the program, leaves the calls of the group unmade."""
+    total = doubles(1)
+
+    def group(last):
+        with rondo.group():
+            comm.all_reduce(doubles(1, 1), total)
+            last()
+
+    def refused():
+        comm.all_reduce(doubles(1), memoryview(doubles(1)).toreadonly())
+
+    def caught():
+        try:
+            refused()
+        except rondo.InvalidArgument:
+            pass
+
+    raises(rondo.InvalidArgument, lambda: group(refused), "read-only")
+    raises(rondo.InvalidArgument, lambda: group(caught), "read-only")
+    try:
+        group({}.popitem)
+    except KeyError:
+        pass
+    assert total[0] == 0
+    group(lambda: None)
+    assert total[0] == comm.size
+
+
 def errors(comm, mpi):
     x = doubles(1)
     raises(rondo.InvalidArgument, lambda: comm.broadcast(x, x, root=comm.size))
@@ -306,6 +335,7 @@ def main():
         dropped(comm)
         buffers(comm)
         arrays(comm)
+        groups(comm)
         errors(comm, mpi)
         print(f"rank {comm.rank}: all calls are right", flush=True)
     threads()

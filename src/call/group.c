@@ -75,6 +75,17 @@ void rondo_group_note_error(rondo_status status)
     }
 }
 
+rondo_status rondo_group_refuse(const char *why)
+{
+    if (why == NULL) {
+        return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_group_refuse: the sentence is NULL");
+    }
+    if (rondo_group_depth() > 0) {
+        rondo_group_note_error(rondo_fail_quiet(RONDO_INVALID_ARGUMENT, "%s", why));
+    }
+    return RONDO_SUCCESS;
+}
+
 rondo_status rondo_group_start(void)
 {
     RONDO_TRY(rondo_inside_begin("rondo_group_start"));

@@ -133,8 +133,15 @@ def _end_dropped():
             engine().rondo_stream_destroy(handle)
 
 
+def _refused(why):
+    """An exception of this package, or of the program, is a refused call of the open group."""
+    if _thread.depth:
+        engine().rondo_group_refuse((str(why) or type(why).__name__).encode(errors="replace"))
+
+
 class group:
-    """with rondo.group(): the calls of the block are issued together and cannot deadlock one another."""
+    """with rondo.group(): the calls of the block are issued together and cannot deadlock one another. None is if an
+    exception leaves the block, or a call was refused."""
 
     def __enter__(self):
         check(engine().rondo_group_start())
@@ -142,7 +149,9 @@ class group:
         _thread.depth += 1
         return self
 
-    def __exit__(self, kind, *_):
+    def __exit__(self, kind, why, _):
+        if kind is not None:
+            _refused(why)
         _thread.depth -= 1
         held = []
         if _thread.depth == 0:
@@ -332,7 +341,27 @@ class Comm(_api.Calls):
 
     # ---- what every method of _api.Calls does ----
 
-    def _call(self, name, send=None, recv=None, stream=None, count=None, dtype=None, **given):
+    def _call(self, name, stream=None, **given):
+        try:
+            function, arguments, used = self._prepare(name, stream=stream, **given)
+        except Exception as why:
+            _refused(why)
+            raise
+        keeper = stream if isinstance(stream, Stream) else None
+        _end_dropped()
+        if _thread.depth:
+            _thread.held.append((keeper, used))  # enqueued at the group's end
+            status = function(*arguments)
+        else:
+            try:
+                status = function(*arguments)
+            finally:
+                if keeper is not None:
+                    keeper._hold(used)
+        check(status, self.handle)
+
+    def _prepare(self, name, send=None, recv=None, stream=None, count=None, dtype=None, **given):
+        """The function of C, its arguments, and what must stay alive until the call is complete."""
         spec = _api.CALLS[name]
         buffers = {key: Buffer(key, what) for key, what in (("send", send), ("recv", recv)) if what is not None}
         # The buffers that this rank's part of the call uses.
@@ -349,19 +378,7 @@ class Comm(_api.Calls):
             values["count"] = self._count(name, spec, used, count, values["type"])
         elif "type" in spec["names"]:
             self._blocks(name, spec, used, values)
-        function, arguments = getattr(engine(), f"rondo_{name}"), [values[key] for key in spec["names"]]
-        keeper = stream if isinstance(stream, Stream) else None
-        _end_dropped()
-        if _thread.depth:
-            _thread.held.append((keeper, (buffers, values)))  # enqueued at the group's end
-            status = function(*arguments)
-        else:
-            try:
-                status = function(*arguments)
-            finally:
-                if keeper is not None:
-                    keeper._hold((buffers, values))
-        check(status, self.handle)
+        return getattr(engine(), f"rondo_{name}"), [values[key] for key in spec["names"]], (buffers, values)
 
     def _dtype(self, name, dtype, buffers):
         if dtype is not None:
