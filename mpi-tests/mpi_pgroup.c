@@ -149,7 +149,6 @@ static void works(rondo_pgroup *world)
     test_check(before == 1 && after == 1 + WORKS, "%d collectives counted", (int)after);
 }
 
-/* Given up at once, and finished by destroy. */
 /* How long a thread computes while it waits for a rank that comes late. */
 static double wait_for_late(rondo_pgroup *world, rondo_status (*wait)(rondo_pgroup_work *, int64_t))
 {
@@ -189,6 +188,7 @@ static void aside(rondo_pgroup *world)
     pg_free(data);
 }
 
+/* Given up at once, and finished by destroy. */
 static void freed_works(rondo_pgroup *world)
 {
     double *data = pg_data(0);
