@@ -178,11 +178,16 @@ static void describe(const struct rondo_tensor_request *request, char *text, siz
     snprintf(text, bytes, "tensor \"%.100s\" at %s%s: %s %s", pull->key, step, more, who, why);
 }
 
-/* Does no thread of this rank copy its own data any more? */
+/* Does no thread of this rank copy its own data any more, nor a device? */
 static int has_copied(void *arg)
 {
     const struct rondo_tensor_core *core = arg;
     const struct rondo_tensor_conn *self = core->conn_of != NULL ? core->conn_of[core->rank] : NULL;
+    for (const struct rondo_tensor_conn *conn = core->conns; conn != NULL; conn = conn->next) {
+        if (rondo_tensor_conn_reads_on(conn)) {
+            return 0;
+        }
+    }
     return self == NULL || !self->busy;
 }
 

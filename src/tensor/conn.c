@@ -257,6 +257,11 @@ static void say_end(struct rondo_tensor_conn *conn)
     conn->owes_end = send_letter(conn, LETTER_END) == RONDO_IN_PROGRESS && !rondo_tensor_has_gone(conn);
 }
 
+int rondo_tensor_conn_reads_on(const struct rondo_tensor_conn *conn)
+{
+    return conn->closing && conn->wire != NULL && conn->wire->revoke == NULL;
+}
+
 void rondo_tensor_conn_break(struct rondo_tensor_conn *conn, rondo_status status)
 {
     struct rondo_tensor_core *core = conn->core;
@@ -286,7 +291,7 @@ void rondo_tensor_conn_break(struct rondo_tensor_conn *conn, rondo_status status
         conn->wire = NULL;
         conn->closing = 0;
     }
-    if (!conn->closing || conn->wire != &rondo_tensor_wire_self) { /* that thread reads the data, too */
+    if (!rondo_tensor_conn_reads_on(conn)) {
         rondo_tensor_responses_drop(conn);
     }
     rondo_tensor_pulls_drop(core, conn, status, conn->failure_text);

@@ -409,6 +409,9 @@ rondo_status rondo_tensor_say_later(struct rondo_tensor_conn *conn, struct rondo
 void rondo_tensor_conn_send(struct rondo_tensor_conn *conn, struct rondo_tensor_response *response);
 /** The connection has failed; everything over it ends with this thread's sentence. */
 void rondo_tensor_conn_break(struct rondo_tensor_conn *conn, rondo_status status);
+/** Has it broken while a thread was in the progress of a wire that cannot revoke? That thread, or a device, may
+ * still read its contents: its responses end when the thread is back. */
+int rondo_tensor_conn_reads_on(const struct rondo_tensor_conn *conn);
 /** Break it at its next progress, with this thread's sentence; nothing on RONDO_SUCCESS. */
 void rondo_tensor_conn_doom(struct rondo_tensor_conn *conn, rondo_status status);
 /** Look for hellos of other ranks. */
