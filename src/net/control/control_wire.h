@@ -243,7 +243,9 @@ extern struct rondo_wire *rondo_wire; /* NULL: the process has no listener and n
 
 void rondo_wire_lock(void);
 int rondo_wire_trylock(void);
-/** Handle the connections that have ended, give the lock back, then log the notes. */
+/** Handle the connections that have ended: judge them, call again, or leave that to another one. */
+void rondo_wire_settle(void);
+/** The same; give the lock back, then log the notes. */
 void rondo_wire_unlock(void);
 /** Keep a sentence; rondo_wire_unlock logs it. */
 void rondo_wire_note(const char *fmt, ...) RONDO_PRINTF(1, 2);

@@ -178,8 +178,7 @@ static int call_again(struct rondo_wire_conn *conn)
     return 1;
 }
 
-/* Handle the connections that have ended; this may end others. */
-static void settle(void)
+void rondo_wire_settle(void) /* this may end others */
 {
     struct rondo_wire_conn *conn;
     while (rondo_wire && (conn = rondo_wire->ended) != NULL) {
@@ -198,7 +197,7 @@ void rondo_wire_unlock(void)
 {
     char note[RONDO_WIRE_NOTES][RONDO_ERROR_TEXT];
     int n = 0;
-    settle();
+    rondo_wire_settle();
     if (rondo_wire) {
         n = rondo_wire->nnotes;
         memcpy(note, rondo_wire->note, sizeof(note[0]) * (size_t)n);
@@ -764,7 +763,7 @@ void rondo_wire_release(void)
         }
         rondo_wire_end(wire->conns, 0);
     }
-    settle();
+    rondo_wire_settle();
     close(wire->epoll);
     rondo_free(wire);
     rondo_wire = NULL;

@@ -294,6 +294,7 @@ int rondo_wire_tick(int64_t now, int restart, int64_t beat_ns, int64_t dead_ns)
             rondo_wire->ticked_ns = now;
             beat_all(now, dead_ns);
         }
+        rondo_wire_settle(); /* calls that were ended just now may be put off */
         soon = rondo_wire->nagain > 0;
     }
     rondo_wire_unlock();
