@@ -99,6 +99,28 @@ static int call(const struct scene *s)
     return fd;
 }
 
+/* End a call of rank 0, which calls again after this time. */
+static void end_call(const struct scene *s, int fd, int64_t pause_ns)
+{
+    const uint64_t own = rondo_wire_process(&s->w.peers[0]);
+    const int64_t end_ns = rondo_now_ns() + DEADLINE_NS;
+    struct rondo_wire_conn *conn = NULL;
+    rondo_wire_lock();
+    close(fd);
+    while (conn == NULL && rondo_now_ns() < end_ns) {
+        rondo_wire_progress();
+        rondo_wire_settle();
+        for (conn = rondo_wire->conns; conn && (conn->own != own || conn->again_ns == 0);) {
+            conn = conn->next;
+        }
+    }
+    if (conn) {
+        conn->again_ns = rondo_now_ns() + pause_ns;
+    }
+    rondo_wire_unlock();
+    assert_non_null(conn);
+}
+
 static int state_of_2(struct scene *s) { return (int)rondo_wire_state_of(s->w.control[0], 2); }
 
 /* A listener ends calls of living processes too: of those that were stopped, or that are one too many. */
@@ -136,6 +158,25 @@ static void who_ends_every_call_is_gone(void **state)
     assert_int_equal(rondo_control_aborted(s.w.control[0]), 0);
     int fd = call(&s); /* it lives after all */
     WAIT_FOR(state_of_2(&s) == RONDO_RANK_ALIVE);
+    close(fd);
+    scene_close(&s);
+}
+
+/* Other communicators of the two processes may have messages on the connection. */
+static void a_call_is_made_again_though_its_communicator_has_ended(void **state)
+{
+    struct scene s;
+    struct rondo_auth_hello hello;
+    (void)state;
+    scene_open(&s);
+    close(take_call(&s, &hello)); /* the next one is made at once */
+    end_call(&s, take_call(&s, &hello), 100000000);
+    rondo_control_close(s.w.control[0]);
+    s.w.control[0] = NULL;
+    int fd = take_call(&s, &hello);
+    answer(&s, fd, &hello);
+    assert_int_equal(next_kind(fd), RONDO_WIRE_WATCH);
+    assert_int_equal(next_kind(fd), RONDO_WIRE_LEAVE);
     close(fd);
     scene_close(&s);
 }
@@ -181,6 +222,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_call_that_is_ended_unanswered_is_made_again),
         cmocka_unit_test(who_ends_every_call_is_gone),
+        cmocka_unit_test(a_call_is_made_again_though_its_communicator_has_ended),
         cmocka_unit_test(the_other_connection_of_two_is_watched_when_one_ends),
         cmocka_unit_test(without_a_limit_of_creation_an_answer_may_take_for_ever),
     };

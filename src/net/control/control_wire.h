@@ -172,7 +172,8 @@ struct rondo_wire_conn {
     uint64_t own;     /* process at this end; differs only in tests with several nodes in one process */
     struct rondo_auth_hello hello;
     struct rondo_auth_welcome welcome;
-    uint64_t secret[2]; /* of the hello's communicator, at the connecting side */
+    uint64_t secret[2];             /* of the hello's communicator, at the connecting side */
+    uint8_t addr[RONDO_ADDR_BYTES]; /* at which it calls */
     size_t in_bytes, out_from, out_to;
     uint8_t in[RONDO_WIRE_IN];
     uint8_t *out;

@@ -85,7 +85,7 @@ void rondo_wire_note(const char *fmt, ...)
     }
 }
 
-static rondo_status conn_dial(struct rondo_wire_conn *conn, const struct rondo_peer *peer);
+static int conn_dial(struct rondo_wire_conn *conn);
 static void conn_link(struct rondo_wire_conn *conn);
 
 static void conn_free(struct rondo_wire_conn *conn)
@@ -126,22 +126,21 @@ static void wait_to_call(struct rondo_wire_conn *conn)
     rondo_wire->nagain++;
 }
 
-/* Make the calls that are due. If this process lacks something, they wait again. */
+/* Make the calls that are due. If this process lacks something, they wait again. The communicator of the hello
+ * may have ended here: those of others, and its own last words, are queued still. */
 static void call_waiting(void)
 {
     int64_t now = rondo_now_ns();
     for (struct rondo_wire_conn *conn = rondo_wire->conns, *next; conn; conn = next) {
-        struct rondo_control *control = rondo_wire_control(conn->hello.comm_hash, conn->hello.client_rank);
         int error = conn->error;
         next = conn->next;
         if (conn->again_ns == 0 || conn->again_ns > now) {
             continue;
         }
-        if (control != NULL && rondo_auth_nonce(conn->hello.nonce) == RONDO_SUCCESS &&
-            conn_dial(conn, &control->peers[conn->hello.server_rank]) == RONDO_SUCCESS) {
+        if (rondo_auth_nonce(conn->hello.nonce) == RONDO_SUCCESS && conn_dial(conn)) {
             continue;
         }
-        if (control != NULL && conn->error != ECONNREFUSED && conn->ncalls++ < MOST_CALLS) {
+        if (conn->error != ECONNREFUSED && conn->ncalls++ < MOST_CALLS) {
             conn->error = error;
             conn->again_ns = now + LONG_PAUSE_NS;
         } else {
@@ -157,17 +156,16 @@ static int call_again(struct rondo_wire_conn *conn)
 {
     int ended = conn->error == 0 || conn->error == ECONNRESET || conn->error == EPIPE;
     struct rondo_control *control = rondo_wire_control(conn->hello.comm_hash, conn->hello.client_rank);
-    int rank = conn->hello.server_rank, error = conn->error;
+    int error = conn->error;
     if (conn->ended_in != RONDO_WIRE_GREETED || !ended || conn->was_open || conn->in_bytes > 0 ||
         conn->ncalls >= MOST_CALLS || control == NULL ||
-        rondo_wire_state_of(control, rank) == RONDO_RANK_LEFT) {
+        rondo_wire_state_of(control, conn->hello.server_rank) == RONDO_RANK_LEFT) {
         return 0;
     }
     conn->ncalls++;
     conn->state = RONDO_WIRE_CONNECTING;
     conn->prev = NULL;
-    if (conn->ncalls > 1 || rondo_auth_nonce(conn->hello.nonce) != RONDO_SUCCESS ||
-        conn_dial(conn, &control->peers[rank]) != RONDO_SUCCESS) {
+    if (conn->ncalls > 1 || rondo_auth_nonce(conn->hello.nonce) != RONDO_SUCCESS || !conn_dial(conn)) {
         if (conn->error == ECONNREFUSED) {
             return 0;
         }
@@ -609,11 +607,11 @@ void rondo_wire_conn_accepted(int fd)
     conn_read(conn);
 }
 
-/* Get the address at which a rank's process listens. @return its bytes; 0: it does not listen. */
-static socklen_t addr_of(const struct rondo_peer *peer, union rondo_socket_addr *addr)
+/* Get the address at which the process listens. @return its bytes; 0: it does not listen. */
+static socklen_t addr_of(const struct rondo_wire_conn *conn, union rondo_socket_addr *addr)
 {
     memset(addr, 0, sizeof(*addr));
-    memcpy(addr, peer->control_addr, RONDO_ADDR_BYTES);
+    memcpy(addr, conn->addr, sizeof(conn->addr));
     if (addr->any.sa_family == AF_INET6) {
         if (IN6_IS_ADDR_LINKLOCAL(&addr->in6.sin6_addr)) {
             /* The peer's scope is the number of an interface on its own host. */
@@ -624,36 +622,45 @@ static socklen_t addr_of(const struct rondo_peer *peer, union rondo_socket_addr 
     return addr->any.sa_family == AF_INET && addr->in.sin_port ? sizeof(addr->in) : 0;
 }
 
-static rondo_status conn_dial(struct rondo_wire_conn *conn, const struct rondo_peer *peer)
+/* @return 0: conn->error says why not. */
+static int conn_dial(struct rondo_wire_conn *conn)
 {
     union rondo_socket_addr addr;
-    socklen_t bytes = addr_of(peer, &addr);
-    char text[RONDO_SOCKET_ADDR_TEXT];
-    int fd, error;
-    if (bytes == 0) {
-        return rondo_fail_quiet(RONDO_INTERNAL_ERROR,
-                                "rank %d on host %.*s does not listen for control messages", peer->rank,
-                                RONDO_HOST_LEN - 1, peer->host);
-    }
-    rondo_socket_addr_text(text, &addr);
-    fd = socket(addr.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    socklen_t bytes = addr_of(conn, &addr);
+    int fd = socket(addr.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd >= 0) {
         conn_options(fd);
         if ((connect(fd, &addr.any, bytes) == 0 || errno == EINPROGRESS) &&
             conn_add(conn, fd, EPOLLOUT) != NULL) {
-            return RONDO_SUCCESS;
+            return 1;
         }
     }
-    error = errno;
+    conn->error = errno;
     if (fd >= 0) {
         close(fd);
     }
-    conn->error = error;
-    return rondo_fail_quiet(error == ECONNREFUSED ? RONDO_REMOTE_ERROR : RONDO_SYSTEM_ERROR,
+    return 0;
+}
+
+static rondo_status first_dial(struct rondo_wire_conn *conn, const struct rondo_peer *peer)
+{
+    union rondo_socket_addr addr;
+    char text[RONDO_SOCKET_ADDR_TEXT];
+    memcpy(conn->addr, peer->control_addr, sizeof(conn->addr));
+    if (addr_of(conn, &addr) == 0) {
+        return rondo_fail_quiet(RONDO_INTERNAL_ERROR,
+                                "rank %d on host %.*s does not listen for control messages", peer->rank,
+                                RONDO_HOST_LEN - 1, peer->host);
+    }
+    if (conn_dial(conn)) {
+        return RONDO_SUCCESS;
+    }
+    rondo_socket_addr_text(text, &addr);
+    return rondo_fail_quiet(conn->error == ECONNREFUSED ? RONDO_REMOTE_ERROR : RONDO_SYSTEM_ERROR,
                             "host %s cannot connect to rank %d (pid %d on host %.*s at %s) for control "
                             "messages: %s; check ulimit -n and RONDO_SOCKET_IFNAME",
                             rondo_log_host(), peer->rank, peer->pid, RONDO_HOST_LEN - 1, peer->host, text,
-                            strerror(error));
+                            strerror(conn->error));
 }
 
 rondo_status rondo_wire_conn_to(struct rondo_control *control, int rank, struct rondo_wire_conn **conn_out)
@@ -681,7 +688,7 @@ rondo_status rondo_wire_conn_to(struct rondo_control *control, int rank, struct 
     memcpy(conn->secret, control->wire->secret, sizeof(conn->secret));
     RONDO_TRY_GOTO(rondo_auth_nonce(conn->hello.nonce), fail);
     conn->out_to = RONDO_AUTH_PROOF; /* its place, before all messages */
-    RONDO_TRY_GOTO(conn_dial(conn, peer), fail);
+    RONDO_TRY_GOTO(first_dial(conn, peer), fail);
     rondo_wire_conn_use(conn);
     *conn_out = conn;
     return RONDO_SUCCESS;
@@ -727,6 +734,15 @@ static int drain_wanted(void)
     return 0;
 }
 
+/* @return when the first of the calls that wait is due, if that is before end. */
+static int64_t next_call(int64_t end)
+{
+    for (const struct rondo_wire_conn *conn = rondo_wire->conns; conn; conn = conn->next) {
+        end = conn->again_ns != 0 && conn->again_ns < end ? conn->again_ns : end;
+    }
+    return end;
+}
+
 /* Write the reasons and leaves still queued: without them peers would take this process for dead. A new
  * connection writes only when its peer's control thread has answered. */
 static void drain(void)
@@ -734,7 +750,8 @@ static void drain(void)
     int64_t end = rondo_now_ns() + DRAIN_NS, now;
     while (drain_wanted() && (now = rondo_now_ns()) < end) {
         struct pollfd pollfd = { .fd = rondo_wire->epoll, .events = POLLIN };
-        poll(&pollfd, 1, 1 + (int)((end - now) / 1000000));
+        int64_t pause_ns = next_call(end) - now;
+        poll(&pollfd, 1, 1 + (pause_ns > 0 ? (int)(pause_ns / 1000000) : 0));
         rondo_wire_progress();
     }
 }
