@@ -242,6 +242,7 @@ struct rondo_wire {
 extern struct rondo_wire *rondo_wire; /* NULL: the process has no listener and no control of several nodes, or
                                        * is a forked child */
 
+extern int64_t rondo_wire_fork_ns; /* how long a fork waits for the lock */
 void rondo_wire_lock(void);
 int rondo_wire_trylock(void);
 /** Handle the connections that have ended: judge them, call again, or leave that to another one. */

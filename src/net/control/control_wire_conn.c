@@ -20,9 +20,9 @@ enum { READS = 16 /* of a connection at a time */, EVENTS = 64, MOST_CALLS = 16 
 #define PAUSE_NS (10 * INT64_C(1000000)) /* doubled with each call again, at most: */
 #define LONG_PAUSE_NS (100 * INT64_C(1000000))
 #define DRAIN_NS INT64_C(1000000000)
-#define FORK_NS (100 * INT64_C(1000000))
 
 static pthread_mutex_t wire_mutex = PTHREAD_MUTEX_INITIALIZER;
+int64_t rondo_wire_fork_ns = 100 * INT64_C(1000000);
 struct rondo_wire *rondo_wire;
 
 /* Another thread may be moving the wire, which takes a moment. A fork waits for it, but not for ever: it may
@@ -32,7 +32,7 @@ static void before_fork(void)
 {
     struct timespec end;
     clock_gettime(CLOCK_REALTIME, &end);
-    end.tv_nsec += FORK_NS;
+    end.tv_nsec += rondo_wire_fork_ns;
     end.tv_sec += end.tv_nsec / 1000000000;
     end.tv_nsec %= 1000000000;
     if (pthread_mutex_timedlock(&wire_mutex, &end) == 0) {
