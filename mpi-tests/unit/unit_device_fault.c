@@ -419,6 +419,73 @@ static void memory_of_launches_that_have_not_begun_is_kept(void **state)
     pthread_barrier_destroy(&launched);
 }
 
+/* A graph whose end is not the communicator's: is the communicator's memory kept? */
+struct graph_end {
+    int aborts, destroys_first, kept;
+    void *there[2], *users[2];
+};
+
+static void ends_with_a_graph(struct fake_rank *r)
+{
+    const struct device *d = device_of(r);
+    struct graph_end *end = ((const struct place *)r->arg)->arg;
+    rondo_stream stream = RONDO_CUDA_STREAM(d->stream);
+    struct device_graph graph;
+    void *x;
+    FAKE_OK(r, rondo_mem_alloc_device(&x, 8192, RONDO_DEVICE_CURRENT));
+    for (int i = 0; i < 3; i++) { /* all have mapped it */
+        FAKE_OK(r, rondo_all_reduce(x, x, 1000, RONDO_INT32, RONDO_SUM, r->comm, stream));
+        CU(cu()->StreamSynchronize(d->stream));
+    }
+    device_capture(d);
+    FAKE_OK(r, rondo_all_reduce(x, x, 1000, RONDO_INT32, RONDO_SUM, r->comm, stream));
+    device_graph_make(d, &graph);
+    end->there[r->rank] = rondo_cuda_direct_there(r->comm->ctx->running.exec);
+    end->users[r->rank] = x;
+    FAKE_CHECK(r, end->there[r->rank] != NULL);
+    pthread_barrier_wait(&launched);
+    if (end->destroys_first) {
+        device_graph_free(&graph);
+    }
+    if (end->aborts) {
+        rondo_comm_abort(r->comm);
+    } else {
+        FAKE_OK(r, rondo_comm_finalize(r->comm));
+        FAKE_OK(r, rondo_comm_destroy(r->comm));
+    }
+    r->comm = NULL;
+    if (!end->destroys_first) {
+        device_graph_free(&graph);
+    }
+    FAKE_OK(r, rondo_mem_free(x));
+}
+
+static int is_device_memory(const void *pointer)
+{
+    enum rondo_pointer_kind kind;
+    int ordinal;
+    return rondo_cuda_pointer(pointer, &kind, &ordinal) == RONDO_SUCCESS && kind == RONDO_POINTER_DEVICE;
+}
+
+static void memory_is_kept_for_graphs_only_after_an_abort(void **state)
+{
+    static const struct graph_end ends[] = { { .aborts = 0 },
+                                             { .aborts = 1, .destroys_first = 1 },
+                                             { .aborts = 1, .kept = 1 } };
+    (void)state;
+    for (size_t i = 0; i < RONDO_COUNTOF(ends); i++) {
+        struct graph_end end = ends[i];
+        fake_params(SMALL, "MAX_NCHANNELS", "1", "P2P_CHECK", "2s", DIRECT, NULL);
+        pthread_barrier_init(&launched, NULL, 2);
+        device_ranks(2, 0, ends_with_a_graph, &end);
+        pthread_barrier_destroy(&launched);
+        for (int r = 0; r < 2; r++) {
+            assert_int_equal(is_device_memory(end.there[r]), end.kept);
+            assert_false(is_device_memory(end.users[r]));
+        }
+    }
+}
+
 /* ---- each driver call fails in turn ---- */
 
 static CUresult always_fails(void) { return CUDA_ERROR_UNKNOWN; }
@@ -662,6 +729,7 @@ int main(void)
         cmocka_unit_test(a_missing_rank_ends_calls_of_messages),
         cmocka_unit_test(abort_ends_kernels_from_any_thread),
         cmocka_unit_test(memory_of_launches_that_have_not_begun_is_kept),
+        cmocka_unit_test(memory_is_kept_for_graphs_only_after_an_abort),
         cmocka_unit_test(memory_is_freed_after_kernels_that_the_driver_never_reports),
         cmocka_unit_test(a_refused_launch_is_not_awaited),
         cmocka_unit_test(memory_that_an_upload_may_reach_is_kept),

@@ -324,8 +324,11 @@ static int is_through(struct rondo_exec *exec, int *unreported)
 }
 
 /* Launches may yet begin, behind other work of their streams: what they read and write stays. */
-static void keep_memory(struct rondo_ctx *ctx)
+static void keep_memory(struct rondo_ctx *ctx, const char *why)
 {
+    RONDO_WARN("rank %d: communicator \"%s\" on GPU %d (%s) ends, but %s: its memory, and other "
+               "processes' that it has mapped, is kept until this process ends",
+               ctx->job.rank, ctx->job.name, ctx->device->ordinal, ctx->device->gpu.bus_id, why);
     rondo_exec_cuda_keep(ctx->running.exec);
     ctx->wiring.net.kept = 1;
     if (ctx->wiring.control != NULL) {
@@ -333,12 +336,21 @@ static void keep_memory(struct rondo_ctx *ctx)
     }
 }
 
+/* Launches of graphs are counted nowhere. After a drain the user says that none run; after an error or an
+ * abort only a graph that is gone runs no more. */
+static int graphs_may_run(struct rondo_ctx *ctx)
+{
+    return (__atomic_load_n(&ctx->life.aborted, __ATOMIC_ACQUIRE) ||
+            __atomic_load_n(&ctx->life.state, __ATOMIC_ACQUIRE) == RONDO_COMM_FAILED) &&
+           rondo_exec_cuda_graphs(ctx->running.exec) > 0;
+}
+
 /* Memory is freed after this, unless it is kept. */
 static void stop(struct rondo_ctx *ctx)
 {
     struct timespec ms = { 0, 1000000 };
     int64_t limit = rondo_params()->p2p_check, begin_ns;
-    int unreported = 0, through = 0, asked = 0, failed;
+    int unreported = 0, through = 0, graphs = 0, asked = 0;
     if (ctx->device == NULL) {
         return;
     }
@@ -348,13 +360,14 @@ static void stop(struct rondo_ctx *ctx)
     if (ctx->running.exec == NULL) {
         return;
     }
-    failed = __atomic_load_n(&ctx->life.aborted, __ATOMIC_ACQUIRE) ||
-             __atomic_load_n(&ctx->life.state, __ATOMIC_ACQUIRE) != RONDO_COMM_READY;
-    if (failed) {
+    if (__atomic_load_n(&ctx->life.aborted, __ATOMIC_ACQUIRE) ||
+        __atomic_load_n(&ctx->life.state, __ATOMIC_ACQUIRE) != RONDO_COMM_READY) {
         rondo_exec_cuda_abort(ctx->running.exec);
     }
     begin_ns = rondo_now_ns();
-    while (!(through = is_through(ctx->running.exec, &unreported)) && rondo_now_ns() - begin_ns < limit) {
+    /* Drivers report the end of a graph some time after it. */
+    while ((!(through = is_through(ctx->running.exec, &unreported)) || (graphs = graphs_may_run(ctx))) &&
+           rondo_now_ns() - begin_ns < limit) {
         if (!asked && rondo_now_ns() - begin_ns > limit / 2) {
             asked = 1;
             rondo_exec_cuda_abort(ctx->running.exec); /* destroyed with work that does not end */
@@ -362,14 +375,9 @@ static void stop(struct rondo_ctx *ctx)
         nanosleep(&ms, NULL);
     }
     if (!through) {
-        RONDO_WARN(
-            "rank %d: GPU %d (%s) has not ended the calls of communicator \"%s\" within RONDO_P2P_CHECK: "
-            "their memory is kept until the process ends",
-            ctx->job.rank, ctx->device->ordinal, ctx->device->gpu.bus_id, ctx->job.name);
-    }
-    if (!through ||
-        (failed && rondo_exec_cuda_graphs(ctx->running.exec) > 0)) { /* nobody knows what graphs do */
-        keep_memory(ctx);
+        keep_memory(ctx, "its calls have not ended within RONDO_P2P_CHECK");
+    } else if (graphs) {
+        keep_memory(ctx, "graphs with its calls were not destroyed");
     }
 }
 

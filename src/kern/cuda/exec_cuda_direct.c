@@ -218,15 +218,20 @@ static void region_free_if_left(struct rondo_cuda_direct *d, int k)
     }
 }
 
+/* Is it rondo_mem_alloc_device's, of this process, and not freed? */
+static int is_users(const struct rondo_gpu_mem *mem)
+{
+    struct rondo_gpu_name name;
+    return rondo_gpu_find(mem->base, &name) && name.serial == mem->name.serial;
+}
+
 static rondo_status look_at_own(struct rondo_exec *exec, struct rondo_cuda_direct *d, int k, int freed)
 {
     struct region *own = &d->own[k];
-    struct rondo_gpu_name name;
     if (own->serial == 0) {
         return RONDO_SUCCESS;
     }
-    if (freed && !own->ending &&
-        (!rondo_gpu_find(own->mem.base, &name) || name.serial != own->mem.name.serial)) {
+    if (freed && !own->ending && !is_users(&own->mem)) {
         RONDO_TRY(region_end(exec, d, k));
     }
     if (own->ending) {
@@ -662,11 +667,20 @@ static int any_held(const struct rondo_cuda_direct *d)
     return held;
 }
 
-/* Kernels that have not ended may use all of it, so it stays. Peers may unmap what is this rank's. */
+/* Kernels that have not ended may use all of it, so it stays, but for references to what users of this process
+ * have not freed: they are to free it. Peers may unmap what is this rank's. */
 static void leave_all(struct rondo_cuda_direct *d)
 {
     for (int k = 0; d->places != NULL && k < RONDO_DIRECT_REGIONS; k++) {
         STORE(mine(d)->note[k].serial, 0);
+        for (int i = 0; k != OWN && i < d->config.nlocal; i++) {
+            if (is_users(&map_of(d, i, k)->mem)) {
+                unmap(d, i, k);
+            }
+        }
+        if (k != OWN && is_users(&d->own[k].mem) && !is_held(d, k)) {
+            rondo_gpu_mem_close(&d->own[k].mem);
+        }
     }
     if (d->places != NULL) {
         changed(d);
