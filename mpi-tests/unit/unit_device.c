@@ -506,6 +506,33 @@ static void captured_streams(struct fake_rank *r)
     CU(cu()->MemFree(memory));
 }
 
+static void capture_refused(struct fake_rank *r)
+{
+    const struct device *d = device_of(r);
+    struct device_graph graph;
+    CUdeviceptr memory = device_new(8192);
+    void *x = (void *)(uintptr_t)memory;
+    device_capture(d);
+    FAKE_ERROR(r, rondo_all_reduce(x, x, 100, RONDO_INT32, RONDO_SUM, r->comm, RONDO_CUDA_STREAM(d->stream)),
+               RONDO_INVALID_USAGE, "update it to 12.3");
+    device_graph_make(d, &graph);
+    device_graph_free(&graph);
+    rondo_comm_abort(r->comm);
+    r->comm = NULL;
+    CU(cu()->MemFree(memory));
+}
+
+/* What tells captures apart, drivers 12.0 to 12.2 lack under the name of newer headers. */
+static void an_old_driver_makes_calls_but_captures_none(void **state)
+{
+    struct rondo_cuda *table = (struct rondo_cuda *)(uintptr_t)cu(), real = *table;
+    (void)state;
+    fake_params(SMALL, "MAX_NCHANNELS", "1", NULL);
+    table->StreamGetCaptureInfo = NULL;
+    device_ranks(2, 0, capture_refused, NULL);
+    *table = real;
+}
+
 static void captured_groups_may_use_several_streams(void **state)
 {
     (void)state;
@@ -656,6 +683,7 @@ int main(void)
         cmocka_unit_test(one_thread_may_run_all_ranks),
         cmocka_unit_test(one_thread_may_use_its_streams_crosswise),
         cmocka_unit_test(captured_groups_may_use_several_streams),
+        cmocka_unit_test(an_old_driver_makes_calls_but_captures_none),
         cmocka_unit_test(communicators_come_and_go_while_another_thread_captures),
         cmocka_unit_test(graphs_of_all_calls_replay_1000_times),
         cmocka_unit_test(scalars_on_the_device_are_read_when_the_call_runs),

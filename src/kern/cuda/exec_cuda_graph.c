@@ -110,6 +110,12 @@ rondo_status rondo_exec_cuda_capture(struct rondo_exec *exec, CUstream stream)
     exec->capturing = NULL;
     result = cuda->StreamIsCapturing(stream, &capture);
     if (result == CUDA_SUCCESS && capture == CU_STREAM_CAPTURE_STATUS_ACTIVE) {
+        if (cuda->StreamGetCaptureInfo == NULL) { /* captures could not be told apart */
+            return rondo_fail(RONDO_INVALID_USAGE,
+                              "%s: the stream captures, for which the CUDA driver is too old: update it to "
+                              "12.3 or later, or make the call outside of captures",
+                              rondo_exec_cuda_where(exec, where));
+        }
 #if CUDA_VERSION >= 13000
         result = cuda->StreamGetCaptureInfo(stream, &capture, &id, &graph, NULL, NULL, NULL);
 #else
