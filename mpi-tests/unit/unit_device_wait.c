@@ -607,8 +607,8 @@ static void steady(struct fake_rank *r)
     uint64_t (*calls)(const char *) = (uint64_t(*)(const char *))device_symbol("fake_cuda_calls");
     struct scene *scene = scene_of(r);
     const struct device *d = device_of(r);
-    CUdeviceptr memory = device_new(COUNT * sizeof(int32_t));
-    void *x = (void *)(uintptr_t)memory;
+    CUdeviceptr memory = device_new(2 * COUNT * sizeof(int32_t));
+    int32_t *buffers = (int32_t *)(uintptr_t)memory; /* two, in turn */
     uint64_t before = 0;
     for (int i = 0; i <= STEADY; i++) {
         if (i == 1) {
@@ -616,6 +616,7 @@ static void steady(struct fake_rank *r)
             before = r->rank == 0 ? calls(NULL) : 0;
             pthread_barrier_wait(&scene->all);
         }
+        int32_t *x = buffers + i % 2 * COUNT;
         FAKE_OK(r,
                 rondo_all_reduce(x, x, COUNT, RONDO_INT32, RONDO_SUM, r->comm, RONDO_CUDA_STREAM(d->stream)));
     }

@@ -631,12 +631,15 @@ static rondo_status offer_once(struct rondo_gpu_block *block)
     static const CUipcMemHandle none;
     int offered = block->kind == RONDO_GPU_VMM ? block->fd >= 0
                                                : memcmp(&block->name.handle, &none, sizeof(none)) != 0;
+    CUstreamCaptureMode before;
     rondo_status status;
     if (offered) {
         return RONDO_SUCCESS;
     }
     RONDO_TRY(rondo_cuda_enter(&block->device));
+    rondo_gpu_relax(&before);
     status = block_offer(block);
+    rondo_gpu_unrelax(before);
     rondo_cuda_leave();
     if (status != RONDO_SUCCESS) {
         block_withdraw(block); /* else it would count as offered, where nobody answers */

@@ -292,8 +292,7 @@ static int region_find(const struct rondo_cuda_direct *d, const uint8_t *ptr, si
 }
 
 /* Announce the memory of a buffer, if it is rondo_mem_alloc_device's. @return its region, or OWN. */
-static int region_add_relaxed(struct rondo_exec *exec, struct rondo_cuda_direct *d, const uint8_t *ptr,
-                              size_t bytes)
+static int region_add(struct rondo_exec *exec, struct rondo_cuda_direct *d, const uint8_t *ptr, size_t bytes)
 {
     struct rondo_gpu_name name;
     int k = OWN + 1;
@@ -315,16 +314,6 @@ static int region_add_relaxed(struct rondo_exec *exec, struct rondo_cuda_direct 
         return OWN;
     }
     announce(d, k, &name);
-    return k;
-}
-
-static int region_add(struct rondo_exec *exec, struct rondo_cuda_direct *d, const uint8_t *ptr, size_t bytes)
-{
-    CUstreamCaptureMode before;
-    int k;
-    rondo_gpu_relax(&before);
-    k = region_add_relaxed(exec, d, ptr, bytes);
-    rondo_gpu_unrelax(before);
     return k;
 }
 
