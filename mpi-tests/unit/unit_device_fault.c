@@ -8,6 +8,7 @@
 #include "base/param.h"
 #include "comm/comm.h"
 #include "device_world.h"
+#include "gpu/device.h"
 #include "kern/cuda/exec_cuda_impl.h"
 
 /* Calls with direct access to the peers' memory. */
@@ -402,7 +403,9 @@ static void graph_not_begun(struct fake_rank *r)
 /* In memory of P2P, of direct access, shared by the node, of the net. */
 static void memory_of_launches_that_have_not_begun_is_kept(void **state)
 {
+    const int64_t patience = rondo_device_patience;
     (void)state;
+    rondo_device_patience = INT64_C(50000000);
     pthread_barrier_init(&launched, NULL, 2);
     for (int way = 0; way < 4; way++) {
         switch (way) {
@@ -417,6 +420,7 @@ static void memory_of_launches_that_have_not_begun_is_kept(void **state)
         device_ranks(2, 0, graph_not_begun, NULL);
     }
     pthread_barrier_destroy(&launched);
+    rondo_device_patience = patience;
 }
 
 /* A graph whose end is not the communicator's: is the communicator's memory kept? */
@@ -472,10 +476,12 @@ static void memory_is_kept_for_graphs_only_after_an_abort(void **state)
     static const struct graph_end ends[] = { { .aborts = 0 },
                                              { .aborts = 1, .destroys_first = 1 },
                                              { .aborts = 1, .kept = 1 } };
+    const int64_t patience = rondo_device_patience;
     (void)state;
     for (size_t i = 0; i < RONDO_COUNTOF(ends); i++) {
         struct graph_end end = ends[i];
-        fake_params(SMALL, "MAX_NCHANNELS", "1", "P2P_CHECK", "2s", DIRECT, NULL);
+        fake_params(SMALL, "MAX_NCHANNELS", "1", "P2P_CHECK", "500ms", DIRECT, NULL);
+        rondo_device_patience = end.kept ? INT64_C(50000000) : patience;
         pthread_barrier_init(&launched, NULL, 2);
         device_ranks(2, 0, ends_with_a_graph, &end);
         pthread_barrier_destroy(&launched);
@@ -484,6 +490,7 @@ static void memory_is_kept_for_graphs_only_after_an_abort(void **state)
             assert_false(is_device_memory(end.users[r]));
         }
     }
+    rondo_device_patience = patience;
 }
 
 /* ---- each driver call fails in turn ---- */

@@ -13,6 +13,8 @@
 #include "comm/links.h"
 #include "gpu/gpu.h"
 
+int64_t rondo_device_patience = INT64_C(5000000000);
+
 /* ---- the choice ---- */
 
 static rondo_status resolve(struct rondo_ctx *ctx)
@@ -349,7 +351,8 @@ static int graphs_may_run(struct rondo_ctx *ctx)
 static void stop(struct rondo_ctx *ctx)
 {
     struct timespec ms = { 0, 1000000 };
-    int64_t limit = rondo_params()->p2p_check, begin_ns;
+    int64_t begin_ns, check = rondo_params()->p2p_check,
+                      limit = check > rondo_device_patience ? check : rondo_device_patience;
     int unreported = 0, through = 0, graphs = 0, asked = 0;
     if (ctx->device == NULL) {
         return;
@@ -368,14 +371,14 @@ static void stop(struct rondo_ctx *ctx)
     /* Drivers report the end of a graph some time after it. */
     while ((!(through = is_through(ctx->running.exec, &unreported)) || (graphs = graphs_may_run(ctx))) &&
            rondo_now_ns() - begin_ns < limit) {
-        if (!asked && rondo_now_ns() - begin_ns > limit / 2) {
+        if (!asked && rondo_now_ns() - begin_ns > rondo_device_patience / 2) {
             asked = 1;
             rondo_exec_cuda_abort(ctx->running.exec); /* destroyed with work that does not end */
         }
         nanosleep(&ms, NULL);
     }
     if (!through) {
-        keep_memory(ctx, "its calls have not ended within RONDO_P2P_CHECK");
+        keep_memory(ctx, "its calls have not ended in time");
     } else if (graphs) {
         keep_memory(ctx, "graphs with its calls were not destroyed");
     }

@@ -56,6 +56,12 @@ struct rondo_device {
     int unwatched; /* plugins get nothing of connections any more */
 };
 
+/* ---- device.c ---- */
+
+/** Nanoseconds. The end of a communicator waits so long for its kernels, or for RONDO_P2P_CHECK if that is
+ * longer, and asks them to leave after half of it. A variable for tests. */
+extern int64_t rondo_device_patience;
+
 /* ---- device_call.c ---- */
 
 rondo_status rondo_device_run(const struct rondo_task *task);
