@@ -70,13 +70,14 @@ static void odd_properties_are_corrected(void **state)
     }
 }
 
-/* GPUDirect needs them. */
-static void without_its_functions_no_gpu_memory_is_offered(void **state)
+/* Not all of GPUDirect needs them. */
+static void the_functions_that_gpu_memory_needs_may_be_missing(void **state)
 {
     static const struct {
         const char *behaviour;
         uint32_t memory;
-    } rows[] = { { "missing=iflush", RONDO_NET_HOST },
+    } rows[] = { { "missing=iflush",
+                   RONDO_NET_HOST | RONDO_NET_CUDA | RONDO_NET_DMABUF | RONDO_NET_NO_FLUSH },
                  { "missing=regMrDmaBuf", RONDO_NET_HOST | RONDO_NET_CUDA } };
     struct rondo_net_properties p;
     struct mock_net *seen;
@@ -323,7 +324,7 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(plugins_that_cannot_be_used_are_reported),
         cmocka_unit_test(odd_properties_are_corrected),
-        cmocka_unit_test(without_its_functions_no_gpu_memory_is_offered),
+        cmocka_unit_test(the_functions_that_gpu_memory_needs_may_be_missing),
         cmocka_unit_test(failures_name_function_code_and_both_ends),
         cmocka_unit_test(connecting_can_fail),
         cmocka_unit_test(comms_close_while_requests_never_complete),

@@ -439,6 +439,32 @@ static void the_kernel_module_is_tried_after_dma_buf(void **state)
     }
 }
 
+/* Only what is received may need a flush. */
+static void a_nic_that_cannot_flush_is_given_memory_that_needs_none(void **state)
+{
+    const struct rondo_net_device device = { .name = "asked", .reg = asked_reg };
+    const struct rondo_net_properties properties = {
+        .name = "fake0:2", .memory = RONDO_NET_HOST | RONDO_NET_DMABUF | RONDO_NET_NO_FLUSH
+    };
+    (void)state;
+    set("FAKE_CUDA_ORDERED", "1"); /* so only the topology asks for flushes */
+    for (int flush = 0; flush < 2; flush++) {
+        struct world *w = gdr_new(1, READ | WRITE | (flush ? FLUSH : 0), 0);
+        assert_int_equal(rank_open(w, 0, MAX_LINKS), RONDO_SUCCESS);
+        for (int is_send = 0; is_send < 2; is_send++) {
+            struct rondo_net_state owner = { .net = &w->rank[0].net };
+            struct rondo_link link = { .is_send = is_send };
+            struct rondo_net_end end = { .owner = &owner, .link = &link, .device = &device };
+            rondo_net_gdr_choose(&end, &properties);
+            assert_int_equal(end.gdr.wanted, is_send || !flush);
+            assert_false(end.gdr.flush);
+        }
+        ranks_close_gpus(w);
+        check_nothing_left();
+    }
+    set("FAKE_CUDA_ORDERED", NULL);
+}
+
 /* ---- lazy links ---- */
 
 static void lazy_links_use_the_gpus_own_nic(void **state)
@@ -485,6 +511,7 @@ int main(void)
         TEST(slots_without_a_descriptor_are_in_host_memory),
         TEST(driver_calls_that_fail_leave_nothing),
         TEST(the_kernel_module_is_tried_after_dma_buf),
+        TEST(a_nic_that_cannot_flush_is_given_memory_that_needs_none),
         TEST(lazy_links_use_the_gpus_own_nic),
     };
     choose_driver();

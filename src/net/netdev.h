@@ -31,14 +31,15 @@ enum {
 };
 
 /* Bits. APART: isend_apart and irecv_apart work, with any host memory. PLACES: isend_from and irecv_into
- * work, with registered memory. WRITES: iwrite, irecv_word and key work. */
+ * work, with registered memory. WRITES: iwrite, irecv_word and key work. NO_FLUSH: iflush does not work. */
 enum rondo_net_memory {
     RONDO_NET_HOST = 1,
     RONDO_NET_CUDA = 2,
     RONDO_NET_DMABUF = 4,
     RONDO_NET_APART = 8,
     RONDO_NET_PLACES = 16,
-    RONDO_NET_WRITES = 32
+    RONDO_NET_WRITES = 32,
+    RONDO_NET_NO_FLUSH = 64
 };
 
 /* A range of registered memory. */

@@ -206,25 +206,18 @@ void rondo_plugin_context_put(struct rondo_plugin *plugin, struct rondo_plugin_c
 
 /* ---- devices ---- */
 
-/* The kinds of memory that its functions can handle, whatever it says: what a NIC has written to a GPU needs a
- * flush before a kernel reads it. */
+/* The kinds of memory that its functions can handle, whatever it says. */
 static uint32_t memory_of(const struct rondo_plugin *plugin, const struct rondo_net_properties *device,
                           uint32_t says)
 {
-    uint32_t can = RONDO_NET_HOST | RONDO_NET_CUDA | RONDO_NET_DMABUF;
-    const char *lacks = plugin->net->iflush == NULL       ? "iflush"
-                        : plugin->net->reg_dmabuf == NULL ? "regMrDmaBuf"
-                                                          : NULL;
-    if (plugin->net->iflush == NULL) {
-        can = RONDO_NET_HOST;
-    } else if (plugin->net->reg_dmabuf == NULL) {
-        can &= ~(uint32_t)RONDO_NET_DMABUF;
+    uint32_t flush = plugin->net->iflush == NULL ? RONDO_NET_NO_FLUSH : 0;
+    if ((says & RONDO_NET_DMABUF) != 0 && plugin->net->reg_dmabuf == NULL) {
+        says &= ~(uint32_t)RONDO_NET_DMABUF;
+        RONDO_INFO(RONDO_SUBSYS_NET,
+                   "net plugin %s, device %s: no GPUDirect by DMA-BUF, because it has no regMrDmaBuf",
+                   plugin->name, device->name);
     }
-    if ((says & ~can) != 0 && lacks != NULL) {
-        RONDO_INFO(RONDO_SUBSYS_NET, "net plugin %s, device %s: no GPUDirect%s, because it has no %s",
-                   plugin->name, device->name, can == RONDO_NET_HOST ? "" : " by DMA-BUF", lacks);
-    }
-    return says & can;
+    return says | flush;
 }
 
 static rondo_status device_ask(const struct rondo_plugin *plugin, int i)

@@ -119,8 +119,12 @@ void rondo_net_gdr_choose(struct rondo_net_end *end, const struct rondo_net_prop
         staged(end, "the NIC refused this GPU's memory before");
         return;
     }
-    end->gdr.wanted = 1;
     end->gdr.flush = !is_send && needs_flush(net, nic);
+    if (end->gdr.flush && properties->memory & RONDO_NET_NO_FLUSH) {
+        staged(end, "the NIC's plugin has no iflush, which this GPU needs");
+        return;
+    }
+    end->gdr.wanted = 1;
 }
 
 /* ---- memory ---- */
