@@ -151,11 +151,57 @@ static void an_error_of_the_device_is_the_works_and_ends_the_group(void **state)
     *table() = real;
 }
 
+static CUresult refuse_new(CUevent event, CUstream stream)
+{
+    return event == latest && stream == record.stream ? CUDA_ERROR_OUT_OF_MEMORY
+                                                      : real.EventRecord(event, stream);
+}
+
+static void no_event(struct fake_rank *r)
+{
+    struct member m;
+    rondo_pgroup_work *work = NULL;
+    rondo_status error = RONDO_SUCCESS, status;
+    member_open(r, &m);
+    FAKE_OK(r, member_sum(&m, &work));
+    FAKE_OK(r, rondo_pgroup_work_wait(work, RONDO_CONFIG_DEFAULT));
+    FAKE_OK(r, rondo_pgroup_work_free(work));
+    record.stream = m.device.stream;
+    table()->EventCreate = note_event;
+    table()->EventRecord = refuse_new;
+    work = NULL;
+    status = member_sum(&m, &work);
+    if (status == RONDO_SUCCESS) {
+        status = rondo_pgroup_work_wait(work, RONDO_CONFIG_DEFAULT);
+    }
+    FAKE_CHECK(r, status == RONDO_UNHANDLED_CUDA_ERROR, "%s: %s", rondo_status_string(status),
+               rondo_last_error(NULL));
+    FAKE_OK(r, rondo_pgroup_error(m.group, &error));
+    FAKE_CHECK(r, error == RONDO_UNHANDLED_CUDA_ERROR, "%s", rondo_status_string(error));
+    table()->EventRecord = real.EventRecord;
+    table()->EventCreate = real.EventCreate;
+    if (work != NULL) {
+        FAKE_OK(r, rondo_pgroup_work_free(work));
+    }
+    member_close(r, &m);
+}
+
+/* The call was launched: all ranks count it. */
+static void a_call_whose_event_is_refused_ends_the_group(void **state)
+{
+    (void)state;
+    real = *table();
+    fake_params(SMALL, NULL);
+    fake_ranks(1, no_event, NULL);
+    *table() = real;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_group_may_end_while_its_watchdog_issues_a_work),
         cmocka_unit_test(an_error_of_the_device_is_the_works_and_ends_the_group),
+        cmocka_unit_test(a_call_whose_event_is_refused_ends_the_group),
     };
     device_driver();
     fake_watchdog(60);

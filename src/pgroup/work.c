@@ -245,6 +245,19 @@ static void issued(struct rondo_pgroup_work *work)
     pthread_mutex_unlock(&work->group->world->lock);
 }
 
+/* Without an event behind its call, which all ranks count, nobody would know its end: the group ends. */
+static rondo_status record(struct rondo_pgroup_work *work)
+{
+    rondo_status status = pg_event_record(work->slot->gpu, work->stream, &work->event);
+    char text[RONDO_ERROR_TEXT];
+    if (status != RONDO_SUCCESS) {
+        snprintf(text, sizeof(text), "%s", rondo_error_text());
+        pg_group_end(work->group, status, text);
+        rondo_fail_quiet(status, "%s", text);
+    }
+    return status;
+}
+
 static void issue(struct rondo_pgroup_work *const *works, int n)
 {
     rondo_status status = RONDO_SUCCESS;
@@ -258,9 +271,8 @@ static void issue(struct rondo_pgroup_work *const *works, int n)
         status = make_calls(works, n);
     }
     for (int w = 0; w < n; w++) {
-        struct pg_slot *slot = works[w]->slot;
-        if (status == RONDO_SUCCESS && slot->gpu != NULL) {
-            status = pg_event_record(slot->gpu, works[w]->stream, &works[w]->event);
+        if (status == RONDO_SUCCESS && works[w]->slot->gpu != NULL) {
+            status = record(works[w]);
         }
         if (status == RONDO_SUCCESS) {
             issued(works[w]);
