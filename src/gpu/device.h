@@ -8,8 +8,8 @@
  * Calls. A plan is built as for host memory and launched at once (kern/cuda/exec_cuda.h). Connections for its
  * sends and receives are made first, which waits for the peers. A thread of the communicator watches its
  * launches without CUDA calls: faults, deaths, RONDO_WARN_AFTER and RONDO_TIMEOUT. It also drives the net if
- * connections have a proxy. Calls hold the lock while they build plans; the thread takes it to inspect calls, but
- * not to end kernels after an error.
+ * connections have a proxy, with the device's context current. Calls hold the lock while they build plans;
+ * the thread takes it to inspect calls, but not to end kernels after an error.
  */
 #ifndef RONDO_GPU_DEVICE_H
 #define RONDO_GPU_DEVICE_H

@@ -1,7 +1,8 @@
 /* The thread of a communicator with a GPU. It makes no CUDA call, except to have the context current where it
- * carries connections, as net plugins want it: kernels report their progress in pinned words. A launch wakes it. While anything moves on connections with a proxy it runs without a pause;
- * otherwise it wakes every LOOK_MS while launches are in progress or a graph may run, and every IDLE_MS if
- * not. With connections to carry it runs near their NICs (RONDO_PROXY_CORES). */
+ * carries connections, as net plugins want it: kernels report their progress in pinned words. A launch wakes
+ * it. While anything moves on connections with a proxy it runs without a pause; otherwise it wakes every
+ * LOOK_MS while launches are in progress or a graph may run, and every IDLE_MS if not. With connections to
+ * carry it runs near their NICs (RONDO_PROXY_CORES). */
 #include <signal.h>
 #include <time.h>
 

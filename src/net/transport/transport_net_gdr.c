@@ -26,10 +26,11 @@ static _Thread_local const struct rondo_cuda_device *entered;
 void rondo_net_enter(const struct rondo_net *net, struct rondo_net_inside *inside)
 {
     CUstreamCaptureMode before;
-    *inside = (struct rondo_net_inside){ .outer = entered };
+    *inside = (struct rondo_net_inside){ .pushed = 0 };
     if (net->device == NULL || entered == net->device) {
         return;
     }
+    inside->outer = entered;
     inside->pushed = rondo_cuda_enter(net->device) == RONDO_SUCCESS;
     if (inside->pushed) {
         rondo_gpu_relax(&before);
