@@ -260,6 +260,47 @@ static void an_error_ends_what_is_not_launched_and_nothing_else(void **state)
     table->LaunchKernelEx = launch;
 }
 
+static pthread_barrier_t both_wait;
+
+/* Ranks 0 and 1 leave a call that rank 2 does not make, and go on in the same streams. */
+static void shrink_away_from_a_call(struct fake_rank *r)
+{
+    const struct device *d = device_of(r);
+    const int gone = 2;
+    rondo_comm *child = NULL;
+    CUdeviceptr memory = device_new(8192);
+    void *x = (void *)(uintptr_t)memory;
+    rondo_stream stream = RONDO_CUDA_STREAM(d->stream);
+    if (r->rank != gone) {
+        FAKE_OK(r, rondo_all_reduce(x, x, 1000, RONDO_INT32, RONDO_SUM, r->comm, stream));
+        pthread_barrier_wait(&both_wait);
+        FAKE_OK(r, rondo_comm_shrink(r->comm, &gone, 1, RONDO_SHRINK_ABORT, NULL, &child));
+        FAKE_OK(r, rondo_all_reduce(x, x, 1000, RONDO_INT32, RONDO_SUM, child, stream));
+        CU(cu()->StreamSynchronize(d->stream));
+        FAKE_OK(r, rondo_comm_destroy(child));
+    } else {
+        rondo_status status = RONDO_SUCCESS;
+        double end = fake_now() + 30;
+        while (status == RONDO_SUCCESS && fake_now() < end) {
+            FAKE_OK(r, rondo_comm_async_error(r->comm, &status));
+            fake_sleep_ms(1);
+        }
+        FAKE_CHECK(r, status == RONDO_REMOTE_ERROR, "%s", rondo_status_string(status));
+    }
+    rondo_comm_abort(r->comm);
+    r->comm = NULL;
+    CU(cu()->MemFree(memory));
+}
+
+static void a_shrink_that_drops_calls_ends_kernels(void **state)
+{
+    (void)state;
+    fake_params(SMALL, "MAX_NCHANNELS", "1", "INIT_TIMEOUT", "20s", NULL);
+    pthread_barrier_init(&both_wait, NULL, 2);
+    device_ranks(3, 0, shrink_away_from_a_call, NULL);
+    pthread_barrier_destroy(&both_wait);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -267,6 +308,7 @@ int main(void)
         cmocka_unit_test(launches_of_a_call_are_not_interleaved_with_others),
         cmocka_unit_test(one_thread_may_use_them_in_any_order),
         cmocka_unit_test(an_error_ends_what_is_not_launched_and_nothing_else),
+        cmocka_unit_test(a_shrink_that_drops_calls_ends_kernels),
     };
     setenv("FAKE_CUDA_DEVICES", "12", 1);
     device_driver();

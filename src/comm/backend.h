@@ -82,6 +82,8 @@ struct rondo_backend_ops {
     rondo_status (*pair)(struct rondo_ctx *ctx, int peer);
     /** Wait until all calls have ended. */
     rondo_status (*drain)(struct rondo_ctx *ctx);
+    /** May calls be under way? */
+    int (*busy)(struct rondo_ctx *ctx);
     /** RONDO_SUCCESS, or an error that was found asynchronously; it ends the communicator. Any thread. */
     rondo_status (*look)(struct rondo_ctx *ctx);
     /** The communicator has ended: nothing waits for peers any more. Any thread. */

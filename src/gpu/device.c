@@ -446,6 +446,7 @@ static const struct rondo_backend_ops backend = {
     .launch = rondo_device_launch,
     .pair = rondo_device_pair,
     .drain = rondo_device_drain,
+    .busy = rondo_device_busy,
     .look = rondo_device_look,
     .abort = abort_device,
     .barrier_bytes = barrier_bytes,

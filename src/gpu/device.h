@@ -108,6 +108,8 @@ void rondo_device_registered(struct rondo_ctx *ctx, void *buf, size_t bytes);
 /** Start the thread; stop it. */
 rondo_status rondo_device_watch(struct rondo_ctx *ctx);
 void rondo_device_unwatch(struct rondo_ctx *ctx);
+/** Are launches in progress, or may graphs run? No CUDA call. */
+int rondo_device_busy(struct rondo_ctx *ctx);
 /** After a launch: wake the thread if connections have a proxy. */
 void rondo_device_wake(struct rondo_ctx *ctx);
 

@@ -77,10 +77,11 @@ static void look(struct rondo_ctx *ctx)
 
 /* ---- the thread ---- */
 
-static int is_busy(struct rondo_ctx *ctx)
+int rondo_device_busy(struct rondo_ctx *ctx)
 {
-    return rondo_exec_cuda_ended(ctx->running.exec) < rondo_exec_cuda_issued(ctx->running.exec) ||
-           rondo_exec_cuda_graphs(ctx->running.exec) > 0;
+    struct rondo_exec *exec = ctx->running.exec;
+    return exec != NULL &&
+           (rondo_exec_cuda_ended(exec) < rondo_exec_cuda_issued(exec) || rondo_exec_cuda_graphs(exec) > 0);
 }
 
 static int has_proxied(struct rondo_ctx *ctx)
@@ -147,8 +148,8 @@ static int carry(struct rondo_ctx *ctx)
 {
     int64_t next_look = 0;
     for (int idle = 0;;) {
-        int under_way = is_busy(
-            ctx); /* before progress, which must see what an ended launch has left to send */
+        /* before progress, which must see what an ended launch has left to send */
+        int under_way = rondo_device_busy(ctx);
         int64_t now;
         int busy;
         idle = progress_net(ctx, &busy) ? 0 : idle + 1;
@@ -208,7 +209,7 @@ static void *watch(void *arg)
         __atomic_store_n(&d->idle, 1,
                          /* before checking whether it may sleep: a launch after this wakes the thread */
                          __ATOMIC_SEQ_CST);
-        if (sleep_until_woken(d, is_busy(ctx) ? (!failed && proxied ? 1 : LOOK_MS) : IDLE_MS)) {
+        if (sleep_until_woken(d, rondo_device_busy(ctx) ? (!failed && proxied ? 1 : LOOK_MS) : IDLE_MS)) {
             break;
         }
     }

@@ -111,6 +111,15 @@ static rondo_status add(struct rondo_plan *plan, const struct rondo_task *t)
     return rondo_plan_add(plan, t);
 }
 
+static int busy(struct rondo_ctx *ctx)
+{
+    int queued;
+    pthread_mutex_lock(&ctx->queue.lock);
+    queued = ctx->queue.first != NULL;
+    pthread_mutex_unlock(&ctx->queue.lock);
+    return queued;
+}
+
 static void barrier_bytes(struct rondo_ctx *ctx, const void **send, void **recv)
 {
     *send = &ctx->calls.barrier_byte[0];
@@ -172,6 +181,7 @@ const struct rondo_backend_ops rondo_backend_host = {
     .add = add,
     .launch = launch,
     .drain = rondo_ctx_drain,
+    .busy = busy,
     .look = succeed,
     .abort = none,
     .barrier_bytes = barrier_bytes,

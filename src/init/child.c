@@ -241,11 +241,7 @@ static rondo_status start_among(struct rondo_ctx *parent, int self, const int *m
 /* Other ranks may wait in the calls that are under way here: those end on all. */
 static void end_calls(struct rondo_ctx *parent)
 {
-    int under_way;
-    pthread_mutex_lock(&parent->queue.lock);
-    under_way = parent->queue.first != NULL;
-    pthread_mutex_unlock(&parent->queue.lock);
-    if (under_way && rondo_ctx_ready(parent) == RONDO_SUCCESS) {
+    if (parent->backend->busy(parent) && rondo_ctx_ready(parent) == RONDO_SUCCESS) {
         rondo_fail_quiet(RONDO_REMOTE_ERROR,
                          "rank %d on %s called rondo_comm_shrink with RONDO_SHRINK_ABORT, which ends the "
                          "calls that are under way",
