@@ -181,6 +181,48 @@ static void a_table_that_is_late_is_no_used_id(void **state)
     rondo_meet_ranks_release(&zero);
 }
 
+static const uint64_t *secret_of(void *arg, const struct rondo_auth_hello *hello)
+{
+    (void)hello;
+    return arg;
+}
+
+/* Rank 0 ends after its welcome, before the table is written. */
+static void a_table_is_not_delivered_to_who_has_ended(void **state)
+{
+    struct rondo_meeting_id id = { .secret = { 1, 2 } };
+    const int64_t end_ns = rondo_now_ns() + DEADLINE_NS;
+    struct rondo_meet_conn *root, *zero = NULL;
+    uint8_t addr[RONDO_ADDR_BYTES];
+    int listener;
+    (void)state;
+    assert_int_equal(rondo_meet_listen(&listener, addr), RONDO_SUCCESS);
+    assert_int_equal(rondo_meet_connect(&id, addr, RONDO_MEET_ROOT, 0, 0, &root), RONDO_SUCCESS);
+    assert_int_equal(rondo_meet_send(root, RONDO_MEET_TABLE, addr, sizeof(addr), NULL, 0), RONDO_SUCCESS);
+    root->finishes = 1;
+    while (zero == NULL || zero->state != RONDO_MEET_WELCOMED) {
+        assert_true(rondo_now_ns() < end_ns);
+        if (root->state == RONDO_MEET_CONNECTING) {
+            rondo_meet_move(root, 1, NULL, NULL);
+        }
+        if (zero == NULL) {
+            assert_int_equal(rondo_meet_accept(listener, 0, &zero), RONDO_SUCCESS);
+        } else {
+            rondo_meet_move(zero, 1, secret_of, id.secret);
+        }
+        usleep(1000);
+    }
+    rondo_meet_free(zero);
+    while (root->state != RONDO_MEET_ENDED) {
+        assert_true(rondo_now_ns() < end_ns);
+        rondo_meet_move(root, 1, NULL, NULL);
+    }
+    assert_int_equal(root->ended_in, RONDO_MEET_OPEN);
+    assert_int_equal(root->finishes, 1);
+    rondo_meet_free(root);
+    close(listener);
+}
+
 static void the_oldest_failures_are_forgotten(void **state)
 {
     static const uint8_t addr[RONDO_ADDR_BYTES] = { 1 };
@@ -205,6 +247,7 @@ int main(void)
         cmocka_unit_test(the_end_of_rank_0_is_told),
         cmocka_unit_test_setup_teardown(the_end_of_rank_0_is_told, remote, end),
         cmocka_unit_test_setup_teardown(a_table_that_is_late_is_no_used_id, remote, end),
+        cmocka_unit_test(a_table_is_not_delivered_to_who_has_ended),
         cmocka_unit_test(the_oldest_failures_are_forgotten),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -369,8 +369,8 @@ void rondo_meet_move(struct rondo_meet_conn *conn, int reads, rondo_meet_judge *
         write_out(conn);
         if (conn->closes && rondo_meet_queued(conn) == 0) {
             rondo_meet_end(conn, 0);
-        } else if (conn->finishes == 1 && rondo_meet_queued(conn) == 0) {
-            conn->finishes = 2;
+        } else if (conn->finishes == 1 && rondo_meet_queued(conn) == 0 && !conn->eof) {
+            conn->finishes = 2; /* who had ended before has not taken the last of it */
             shutdown(conn->fd, SHUT_WR);
         }
     }
