@@ -106,6 +106,13 @@ static void complain(const struct shim_request *request, rondo_status status)
     if (!rondo_error_logged()) {
         rondo_fail_aloud(status);
     }
+    if (request->ended != complete) { /* a persistent one, which has a communicator of Rondo for itself */
+        RONDO_WARN(
+            "rank %d of MPI_COMM_WORLD: Rondo failed in a persistent MPI %s that was under way, so this "
+            "request makes no calls any more",
+            rank, shim_coll_name((enum shim_coll)request->call.coll));
+        return;
+    }
     RONDO_WARN(
         "rank %d of MPI_COMM_WORLD: Rondo failed in an MPI %s that was under way, so the MPI communicator "
         "has no collectives any more",
