@@ -83,13 +83,13 @@ static void reason_without_its_text_is_read_in_bounded_time(void **state)
     world_close(&world);
 }
 
-static atomic_int reads; /* the reader is about to */
+static atomic_int is_reading; /* the reader is about to */
 
 static void *read_reason(void *arg)
 {
     char *text = arg;
     int rank;
-    atomic_store(&reads, 1);
+    atomic_store(&is_reading, 1);
     (void)rondo_control_reason(late_writer.control[1], text, &rank);
     return NULL;
 }
@@ -108,10 +108,10 @@ static void the_text_of_a_slow_writer_is_waited_for(void **state)
         world_open(&late_writer, 2);
         reason = late_writer.control[0]->reason;
         atomic_store(&reason->word, fields | RONDO_REASON_WRITING);
-        atomic_store(&reads, 0);
+        atomic_store(&is_reading, 0);
         took_ns = -rondo_now_ns();
         assert_int_equal(pthread_create(&reader, NULL, read_reason, text), 0);
-        WAIT_FOR(atomic_load(&reads));
+        WAIT_FOR(atomic_load(&is_reading));
         usleep(pause_ns / 1000);
         snprintf(reason->text, sizeof(reason->text), "the reason");
         atomic_store(&reason->word, fields | RONDO_REASON_SET);
