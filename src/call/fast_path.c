@@ -190,8 +190,8 @@ static inline __attribute__((always_inline)) struct rondo_run *enter(rondo_comm 
         rondo_comm_leave(comm);
         return NULL;
     }
-    *entered =
-        ctx; /* an abort that gives up waiting for this thread takes it out of comm, and leaves it be */
+    /* An abort that gives up waiting for this thread takes ctx out of comm and does not free it. */
+    *entered = ctx;
     *found = entry;
     return run;
 }

@@ -68,7 +68,7 @@ struct rondo_seen_rank {
 struct rondo_seen_comm {
     uint64_t hash;
     char name[64];
-    int32_t nranks, nnodes, n, room; /* n: ranks that were seen */
+    int32_t nranks, nnodes, n, room; /* n: ranks that were seen; room: of ranks */
     int32_t reason_rank;
     int32_t reason; /* why it has ended, a rondo_status; RONDO_SUCCESS: it has not */
     char reason_text[RONDO_ERROR_TEXT];

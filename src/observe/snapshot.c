@@ -280,8 +280,9 @@ static struct rondo_seen_comm *comm_add(struct rondo_seen *seen, uint64_t hash, 
     return comm;
 }
 
-/* The first n0 are in order, and so are those behind them. Nodes mostly answer in the order of their ranks. */
-static void ranks_merge(struct rondo_seen_comm *comm, int n0)
+/* Sort, if need be: the first n0 are in order, and so are those behind them. Nodes mostly answer in the order
+ * of their ranks. */
+static void ranks_sort(struct rondo_seen_comm *comm, int n0)
 {
     if (n0 > 0 && n0 < comm->n && comm->ranks[n0 - 1].rank > comm->ranks[n0].rank) {
         qsort(comm->ranks, (size_t)comm->n, sizeof(*comm->ranks), by_rank);
@@ -753,7 +754,7 @@ static int comm_get(FILE *in, struct rondo_seen *seen, int processes, int nproce
             rank_release(rank); /* another one has seen it already */
         }
     }
-    ranks_merge(comm, known);
+    ranks_sort(comm, known);
     return 1;
 }
 

@@ -240,14 +240,12 @@ static enum rondo_apart way_apart(const struct rondo_work *w, size_t bytes)
 static int copy_own(struct rondo_exec *exec, const struct rondo_work *w, int nsrcs, uint8_t *const *dsts,
                     int ndsts, size_t n)
 {
-    int own = w->mailbox->index;
-    if (ndsts != 1 || own >= nsrcs) {
-        return 0;
+    int own = w->mailbox->index, i = 0;
+    while (i < nsrcs && exec->sources[i] != dsts[0]) {
+        i++;
     }
-    for (int i = 0; i < nsrcs; i++) {
-        if (exec->sources[i] == dsts[0]) {
-            return 0;
-        }
+    if (ndsts != 1 || own >= nsrcs || i < nsrcs) {
+        return 0;
     }
     memcpy(dsts[0], exec->sources[own], n * w->elem_bytes);
     exec->sources[own] = dsts[0];
