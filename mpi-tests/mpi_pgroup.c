@@ -13,7 +13,6 @@
 #include <unistd.h>
 
 #include "mpi_pgroup.h"
-#include "rondo_pgroup.h"
 
 int pg_on_gpu;
 rondo_stream pg_stream;
@@ -64,7 +63,7 @@ void pg_free(double *data)
 
 /* ---- calls ---- */
 
-static rondo_pgroup_opts opts_of(int64_t timeout_ms)
+rondo_pgroup_opts pg_opts(int64_t timeout_ms)
 {
     rondo_pgroup_opts opts = RONDO_PGROUP_OPTS_INIT;
     opts.stream = pg_stream;
@@ -72,29 +71,27 @@ static rondo_pgroup_opts opts_of(int64_t timeout_ms)
     return opts;
 }
 
-#define MUST(call) TEST_MUST(call, NULL)
-
 static rondo_status sum_start_on(rondo_pgroup *group, double *data, rondo_stream stream,
                                  rondo_pgroup_work **work)
 {
-    rondo_pgroup_opts opts = opts_of(RONDO_CONFIG_DEFAULT);
+    rondo_pgroup_opts opts = pg_opts(RONDO_CONFIG_DEFAULT);
     opts.stream = stream;
     return rondo_pgroup_all_reduce(group, data, data, PG_COUNT, RONDO_FLOAT64, RONDO_SUM, &opts, work);
 }
 
-static rondo_status sum_start(rondo_pgroup *group, double *data, rondo_pgroup_work **work)
+rondo_status pg_sum_start(rondo_pgroup *group, double *data, rondo_pgroup_work **work)
 {
     return sum_start_on(group, data, pg_stream, work);
 }
 
-static void finish(rondo_pgroup_work *work)
+void pg_finish(rondo_pgroup_work *work)
 {
     MUST(rondo_pgroup_work_wait(work, RONDO_CONFIG_DEFAULT));
     MUST(rondo_pgroup_work_free(work));
 }
 
 /* A sum over a group, whose ranks contribute their numbers in it. */
-static void check_sum(rondo_pgroup *group)
+void pg_check_sum(rondo_pgroup *group)
 {
     int rank, n;
     double *data;
@@ -102,14 +99,13 @@ static void check_sum(rondo_pgroup *group)
     MUST(rondo_pgroup_rank(group, &rank));
     MUST(rondo_pgroup_count(group, &n));
     data = pg_data(rank);
-    MUST(sum_start(group, data, &work));
-    finish(work);
+    MUST(pg_sum_start(group, data, &work));
+    pg_finish(work);
     test_check(pg_is(data, n * (n - 1) / 2.0, n), "a sum of %d ranks is wrong", n);
     pg_free(data);
 }
 
-static rondo_pgroup *group_new(rondo_pgroup *parent, const int *ranks, int n,
-                               const rondo_pgroup_config *config)
+rondo_pgroup *pg_group_new(rondo_pgroup *parent, const int *ranks, int n, const rondo_pgroup_config *config)
 {
     rondo_pgroup *group;
     MUST(rondo_pgroup_new(parent, ranks, n, config, &group));
@@ -127,11 +123,11 @@ static void works(rondo_pgroup *world)
     char text[100];
     int done = 0, n = test.nranks;
     test.what = "works";
-    check_sum(world);
+    pg_check_sum(world);
     MUST(rondo_pgroup_sequence(world, &before));
     for (int i = 0; i < WORKS; i++) {
         data[i] = pg_data(i + test.rank);
-        MUST(sum_start(world, data[i], &work[i]));
+        MUST(pg_sum_start(world, data[i], &work[i]));
     }
     MUST(rondo_pgroup_work_text(work[3], text, sizeof(text)));
     test_check(strncmp(text, "all_reduce #5 (3000 ", 20) == 0 && strstr(text, "of group \"world\"") != NULL,
@@ -141,7 +137,7 @@ static void works(rondo_pgroup *world)
         sched_yield();
     }
     for (int i = 0; i < WORKS; i++) {
-        finish(work[i]);
+        pg_finish(work[i]);
         test_check(pg_is(data[i], i * n + n * (n - 1) / 2.0, n), "sum %d is wrong", i);
         pg_free(data[i]);
     }
@@ -159,7 +155,7 @@ static double wait_for_late(rondo_pgroup *world, rondo_status (*wait)(rondo_pgro
     if (test.rank == test.nranks - 1) {
         usleep(100000);
     }
-    MUST(sum_start(world, data, &work));
+    MUST(pg_sum_start(world, data, &work));
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
     MUST(wait(work, RONDO_CONFIG_DEFAULT));
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
@@ -179,7 +175,7 @@ static void aside(rondo_pgroup *world)
     test_check(test.rank == test.nranks - 1 || pg_on_gpu || slept < 0.012 || 2 * slept < at_once,
                "a thread computed %.1f ms while it waited aside for 100, and %.1f otherwise", 1e3 * slept,
                1e3 * at_once);
-    MUST(sum_start(world, data, &work));
+    MUST(pg_sum_start(world, data, &work));
     test_check(rondo_pgroup_work_wait_aside(work, -7) == RONDO_INVALID_ARGUMENT, "a limit of -7 ms is taken");
     while (rondo_pgroup_work_wait_aside(work, 10) == RONDO_TIMEOUT) {
     }
@@ -199,8 +195,8 @@ static void freed_works(rondo_pgroup *world)
     for (int r = 0; r < test.nranks; r++) {
         all[r] = r;
     }
-    group = group_new(world, all, test.nranks, NULL);
-    MUST(sum_start(group, data, &work));
+    group = pg_group_new(world, all, test.nranks, NULL);
+    MUST(pg_sum_start(group, data, &work));
     MUST(rondo_pgroup_work_free(work));
     MUST(rondo_pgroup_destroy(group));
     test_check(pg_is(data, 0, test.nranks), "a sum that nobody waited for is wrong");
@@ -217,22 +213,22 @@ static void groups(rondo_pgroup *world)
     for (int r = test.rank % 2; r < test.nranks; r += 2) {
         ranks[n++] = r;
     }
-    group = group_new(world, ranks, n, NULL);
-    check_sum(group);
-    check_sum(group);
+    group = pg_group_new(world, ranks, n, NULL);
+    pg_check_sum(group);
+    pg_check_sum(group);
     MUST(rondo_pgroup_destroy(group));
     if (test.rank > 0) {
-        left = group_new(world, (int[]){ test.rank, test.rank - 1 }, 2, NULL); /* this rank is the first */
+        left = pg_group_new(world, (int[]){ test.rank, test.rank - 1 }, 2, NULL); /* this rank is the first */
     }
     if (test.rank + 1 < test.nranks) {
-        right = group_new(world, (int[]){ test.rank + 1, test.rank }, 2, NULL);
+        right = pg_group_new(world, (int[]){ test.rank + 1, test.rank }, 2, NULL);
     }
     if (left != NULL) {
-        check_sum(left);
+        pg_check_sum(left);
         MUST(rondo_pgroup_destroy(left));
     }
     if (right != NULL) {
-        check_sum(right);
+        pg_check_sum(right);
         MUST(rondo_pgroup_destroy(right));
     }
 }
@@ -251,7 +247,7 @@ static void orders(rondo_pgroup *world)
         all[r] = r;
     }
     for (int g = 0; g < 2; g++) {
-        group[g] = group_new(world, all, test.nranks, NULL);
+        group[g] = pg_group_new(world, all, test.nranks, NULL);
     }
     for (int i = 0; i < 2; i++) {
         int g = i ^ first;
@@ -259,7 +255,7 @@ static void orders(rondo_pgroup *world)
     }
     for (int i = 0; i < 2; i++) {
         int g = i ^ first;
-        finish(work[g]);
+        pg_finish(work[g]);
         test_check(pg_is(data[g], 10.0 * g * test.nranks, test.nranks), "sum of group %d is wrong", g);
         MUST(rondo_pgroup_destroy(group[g]));
         pg_free(data[g]);
@@ -268,29 +264,6 @@ static void orders(rondo_pgroup *world)
         test_device_stream_free(other);
     }
     free(all);
-}
-
-/* A ring in which all send first: each pair is made by its first message, and nobody waits in the making. */
-static void pairs(rondo_pgroup *world)
-{
-    int n = test.nranks, next = (test.rank + 1) % n, last = (test.rank + n - 1) % n;
-    rondo_pgroup_opts opts = opts_of(RONDO_CONFIG_DEFAULT);
-    uint64_t before, after;
-    test.what = "pairs";
-    MUST(rondo_pgroup_sequence(world, &before));
-    for (int round = 0; round < 3; round++) {
-        double *out = pg_data(test.rank + 100 * round), *in = pg_data(-1);
-        rondo_pgroup_work *work[2];
-        MUST(rondo_pgroup_send(world, out, PG_COUNT, RONDO_FLOAT64, next, &opts, &work[0]));
-        MUST(rondo_pgroup_recv(world, in, PG_COUNT, RONDO_FLOAT64, last, &opts, &work[1]));
-        finish(work[1]);
-        finish(work[0]);
-        test_check(pg_is(in, last + 100 * round, 1), "the message of rank %d is wrong", last);
-        pg_free(out);
-        pg_free(in);
-    }
-    MUST(rondo_pgroup_sequence(world, &after));
-    test_check(before == after, "messages were counted as collectives");
 }
 
 /* The calls of a stream run in their order, though the first one's communicator waits for rank 2. */
@@ -303,11 +276,11 @@ static void stream_order(rondo_pgroup *world)
     test.what = "stream order";
     for (int i = 0; i < 2; i++) {
         if (test.rank == members[i][0] || test.rank == members[i][1]) {
-            group[i] = group_new(world, members[i], 2, NULL);
+            group[i] = pg_group_new(world, members[i], 2, NULL);
         }
     }
     if (group[1] != NULL) {
-        check_sum(group[1]); /* its communicator is there */
+        pg_check_sum(group[1]); /* its communicator is there */
     }
     MPI_Barrier(MPI_COMM_WORLD);
     if (test.rank == 2) {
@@ -315,12 +288,12 @@ static void stream_order(rondo_pgroup *world)
     }
     for (int i = 0; i < 2; i++) {
         if (group[i] != NULL) {
-            MUST(sum_start(group[i], data, &work[i]));
+            MUST(pg_sum_start(group[i], data, &work[i]));
         }
     }
     for (int i = 1; i >= 0; i--) { /* the later one first */
         if (group[i] != NULL) {
-            finish(work[i]);
+            pg_finish(work[i]);
         }
     }
     if (test.rank < 3) {
@@ -339,12 +312,12 @@ static void stream_order(rondo_pgroup *world)
 static void first_calls(rondo_pgroup *world)
 {
     int both[] = { 0, 1 }, n = test.nranks < 2 ? 1 : 2;
-    rondo_pgroup_opts opts = opts_of(RONDO_CONFIG_DEFAULT);
+    rondo_pgroup_opts opts = pg_opts(RONDO_CONFIG_DEFAULT);
     rondo_pgroup *fresh;
     double *data = pg_data(test.rank);
     test.what = "first calls";
     if (test.rank < n) {
-        fresh = group_new(world, both, n, NULL);
+        fresh = pg_group_new(world, both, n, NULL);
         MUST(rondo_pgroup_all_reduce(fresh, data, data, PG_COUNT, RONDO_FLOAT64, RONDO_SUM, &opts, NULL));
         test_check(pg_is(data, n == 2, n), "the first sum is wrong");
         if (n == 2 && test.rank == 0) {
@@ -358,73 +331,10 @@ static void first_calls(rondo_pgroup *world)
     pg_free(data);
 }
 
-/* Ranks 0 and 1 only, in calls that wait, while the others are elsewhere. */
-static void one_pair(rondo_pgroup *world)
-{
-    rondo_pgroup_opts opts = opts_of(RONDO_CONFIG_DEFAULT);
-    double *data = pg_data(test.rank);
-    test.what = "one pair";
-    if (test.nranks > 1 && test.rank == 0) {
-        MUST(rondo_pgroup_send(world, data, PG_COUNT, RONDO_FLOAT64, 1, &opts, NULL));
-        MUST(rondo_pgroup_recv(world, data, PG_COUNT, RONDO_FLOAT64, 1, &opts, NULL));
-        test_check(pg_is(data, 0, 1), "rank 1 sent something else back");
-    } else if (test.rank == 1) {
-        MUST(rondo_pgroup_recv(world, data, PG_COUNT, RONDO_FLOAT64, 0, &opts, NULL));
-        MUST(rondo_pgroup_send(world, data, PG_COUNT, RONDO_FLOAT64, 0, &opts, NULL));
-        test_check(pg_is(data, 0, 1), "the message of rank 0 is wrong");
-    }
-    pg_free(data);
-}
-
-/* Rank 0 waits for messages whose sender waits for a later one of rank 0, to a new pair. */
-static void many_open(rondo_pgroup *world)
-{
-    enum { MANY = 66 };
-    rondo_pgroup *group = group_new(world, (int[]){ 0, 1, 2 }, 3, NULL);
-    rondo_pgroup_work *work[MANY];
-    double data[MANY] = { 0 };
-    test.what = "many open works";
-    for (int i = 0; i < MANY - 1 && test.rank == 0; i++) {
-        MUST(rondo_pgroup_recv(group, &data[i], 1, RONDO_FLOAT64, 1, NULL, &work[i]));
-    }
-    if (test.rank == 0) {
-        MUST(rondo_pgroup_send(group, &data[MANY - 1], 1, RONDO_FLOAT64, 2, NULL, &work[MANY - 1]));
-    } else {
-        MUST(rondo_pgroup_recv(group, data, 1, RONDO_FLOAT64, test.rank == 2 ? 0 : 2, NULL, NULL));
-    }
-    for (int i = 0; i < MANY && test.rank == 0; i++) {
-        finish(work[i]);
-    }
-    for (int i = 0; i < (test.rank == 0 ? 0 : test.rank == 1 ? MANY - 1 : 1); i++) {
-        MUST(rondo_pgroup_send(group, data, 1, RONDO_FLOAT64, test.rank - 1, NULL, NULL));
-    }
-    MUST(rondo_pgroup_destroy(group));
-}
-
-static void to_itself(rondo_pgroup *world)
-{
-    rondo_pgroup_opts opts = opts_of(RONDO_CONFIG_DEFAULT);
-    double *out[2] = { pg_data(1), pg_data(2) }, *in[2] = { pg_data(-1), pg_data(-1) };
-    rondo_pgroup_work *work[3];
-    test.what = "to itself";
-    MUST(rondo_pgroup_send(world, out[0], PG_COUNT, RONDO_FLOAT64, test.rank, &opts, &work[0]));
-    MUST(rondo_pgroup_send(world, out[1], PG_COUNT, RONDO_FLOAT64, test.rank, &opts, &work[1]));
-    MUST(rondo_pgroup_recv(world, in[0], PG_COUNT, RONDO_FLOAT64, test.rank, &opts, &work[2]));
-    MUST(rondo_pgroup_recv(world, in[1], PG_COUNT, RONDO_FLOAT64, test.rank, &opts, NULL));
-    for (int i = 0; i < 3; i++) {
-        finish(work[i]);
-    }
-    for (int i = 0; i < 2; i++) {
-        test_check(pg_is(in[i], i + 1, 1), "message %d to itself is wrong", i);
-        pg_free(in[i]);
-        pg_free(out[i]);
-    }
-}
-
 static void batches(rondo_pgroup *world)
 {
     int n = test.nranks, next = (test.rank + 1) % n, last = (test.rank + n - 1) % n;
-    rondo_pgroup_opts opts = opts_of(RONDO_CONFIG_DEFAULT);
+    rondo_pgroup_opts opts = pg_opts(RONDO_CONFIG_DEFAULT);
     double *sum[3], *out = pg_data(test.rank), *in = pg_data(-1);
     rondo_pgroup_work *work;
     uint64_t before, after;
@@ -438,7 +348,7 @@ static void batches(rondo_pgroup *world)
     MUST(rondo_pgroup_send(world, out, PG_COUNT, RONDO_FLOAT64, next, NULL, NULL));
     MUST(rondo_pgroup_recv(world, in, PG_COUNT, RONDO_FLOAT64, last, NULL, NULL));
     MUST(rondo_pgroup_batch_end(world, &work));
-    finish(work);
+    pg_finish(work);
     test_check(pg_is(in, last, 1), "the batch's message is wrong");
     for (int i = 0; i < 3; i++) {
         test_check(pg_is(sum[i], i * n, n), "sum %d of the batch is wrong", i);
@@ -458,7 +368,7 @@ static void batches(rondo_pgroup *world)
                "a call of a batch had settings");
     test_check(rondo_pgroup_batch_end(world, &work) == RONDO_INVALID_USAGE,
                "a batch with a refused call ran");
-    check_sum(world); /* and nothing is out of step */
+    pg_check_sum(world); /* and nothing is out of step */
     pg_free(out);
     pg_free(in);
 }
@@ -466,7 +376,7 @@ static void batches(rondo_pgroup *world)
 /* Ranks beyond the first two have no calls in the batch. */
 static void empty_batches(rondo_pgroup *world)
 {
-    rondo_pgroup_opts opts = opts_of(RONDO_CONFIG_DEFAULT);
+    rondo_pgroup_opts opts = pg_opts(RONDO_CONFIG_DEFAULT);
     double *out = pg_data(test.rank), *in = pg_data(-1);
     uint64_t before, after;
     test.what = "empty batches";
@@ -480,7 +390,7 @@ static void empty_batches(rondo_pgroup *world)
         }
         MUST(rondo_pgroup_batch_end(world, i == 0 ? &work : NULL));
         if (work != NULL) {
-            finish(work);
+            pg_finish(work);
         }
     }
     if (test.rank < 2 && test.nranks > 1) {
@@ -488,7 +398,7 @@ static void empty_batches(rondo_pgroup *world)
     }
     MUST(rondo_pgroup_sequence(world, &after));
     test_check(after == before + 2, "two batches count as %d", (int)(after - before));
-    check_sum(world);
+    pg_check_sum(world);
     pg_free(out);
     pg_free(in);
 }
@@ -507,11 +417,11 @@ static void splits(rondo_pgroup *world)
     MUST(rondo_pgroup_rank(half, &rank));
     MUST(rondo_pgroup_count(half, &n));
     test_check(rank == n - 1 - test.rank / 2, "rank %d of %d", rank, n);
-    check_sum(half);
+    pg_check_sum(half);
     MUST(rondo_pgroup_split(half, rank, 0, NULL, &quarter));
-    check_sum(quarter);
+    pg_check_sum(quarter);
     MUST(rondo_pgroup_destroy(half)); /* the parent first */
-    check_sum(quarter);
+    pg_check_sum(quarter);
     MUST(rondo_pgroup_destroy(quarter));
 }
 
@@ -531,7 +441,7 @@ static void counted_calls(rondo_pgroup *world)
     }
     MUST(rondo_pgroup_all_gatherv(world, mine, all, counts, displs, RONDO_FLOAT64, &host, &work));
     memset(counts, 0xff, sizeof(counts)); /* they were copied */
-    finish(work);
+    pg_finish(work);
     for (int r = 0; r < n; r++) {
         for (int i = 0; i < n; i++) {
             wrong += all[r * n + i] != (i <= r ? 100 * r + i : 0);
@@ -573,14 +483,42 @@ static void refusals(rondo_pgroup *world)
     MUST(rondo_group_end());
     MUST(rondo_pgroup_sequence(world, &after));
     test_check(before == after, "refused calls were counted");
-    check_sum(world); /* refused calls harm nobody */
+    pg_check_sum(world); /* refused calls harm nobody */
+}
+
+/* A call whose communicator is being made, inside rondo_group_start: the group would keep it, but it would look
+ * done. */
+static void open_group(rondo_pgroup *world)
+{
+    int all[TEST_MAX_RANKS], done = 0;
+    double *data = pg_data(test.rank);
+    rondo_pgroup_opts opts = pg_opts(INT64_MAX); /* the longest limit is not over at once */
+    rondo_pgroup *fresh;
+    rondo_pgroup_work *work, *none = NULL;
+    test.what = "inside rondo_group_start";
+    for (int r = 0; r < test.nranks; r++) {
+        all[r] = r;
+    }
+    fresh = pg_group_new(world, all, test.nranks, NULL);
+    MUST(rondo_pgroup_all_reduce(fresh, data, data, PG_COUNT, RONDO_FLOAT64, RONDO_SUM, &opts, &work));
+    MUST(rondo_pgroup_batch_start(world, NULL));
+    MUST(rondo_group_start());
+    test_check(rondo_pgroup_work_test(work, &done) == RONDO_INVALID_USAGE && !done, "a work was tested");
+    test_check(rondo_pgroup_work_wait(work, 0) == RONDO_INVALID_USAGE, "a work was waited for");
+    test_check(rondo_pgroup_batch_end(world, &none) == RONDO_INVALID_USAGE && none == NULL, "a batch ended");
+    MUST(rondo_group_end());
+    MUST(rondo_pgroup_batch_end(world, NULL));
+    pg_finish(work);
+    test_check(pg_is(data, test.nranks * (test.nranks - 1) / 2.0, test.nranks), "the sum is wrong");
+    MUST(rondo_pgroup_destroy(fresh));
+    pg_free(data);
 }
 
 /* Rank 0's first call is refused once the communicator is there, and has let a second one follow. */
 static void late_refusal(rondo_pgroup *world)
 {
     int all[TEST_MAX_RANKS];
-    rondo_pgroup_opts opts = opts_of(RONDO_CONFIG_DEFAULT);
+    rondo_pgroup_opts opts = pg_opts(RONDO_CONFIG_DEFAULT);
     double *data = pg_data(test.rank), x = 0;
     rondo_pgroup_work *refused = NULL, *work;
     rondo_pgroup *group;
@@ -590,11 +528,12 @@ static void late_refusal(rondo_pgroup *world)
     for (int r = 0; r < test.nranks; r++) {
         all[r] = r;
     }
-    group = group_new(world, all, test.nranks, NULL);
+    group = pg_group_new(world, all, test.nranks, NULL);
     if (test.rank == 0) {
         MUST(rondo_pgroup_all_reduce(group, &x, &x, 1, RONDO_FLOAT64, RONDO_BAND, &opts, &refused));
     }
-    MUST(sum_start(group, data, &work));
+    MPI_Barrier(MPI_COMM_WORLD); /* the communicator is not there before the others make a call */
+    MUST(pg_sum_start(group, data, &work));
     if (test.rank == 0) {
         test_check(rondo_pgroup_work_wait(refused, RONDO_CONFIG_DEFAULT) == RONDO_INVALID_ARGUMENT,
                    "a bitwise operation on doubles was taken");
@@ -602,7 +541,7 @@ static void late_refusal(rondo_pgroup *world)
     }
     MUST(rondo_pgroup_work_text(work, text, sizeof(text)));
     test_check(strncmp(text, "all_reduce #1 ", 14) == 0, "the text is %s", text);
-    finish(work);
+    pg_finish(work);
     MUST(rondo_pgroup_sequence(group, &counted));
     test_check(counted == 1, "%d collectives counted", (int)counted);
     MUST(rondo_pgroup_destroy(group));
@@ -642,9 +581,9 @@ static void late(rondo_pgroup *group, struct told *told)
     int last = test.nranks - 1;
     char name[32];
     double *data = pg_data(0);
-    rondo_pgroup_opts opts = opts_of(300);
+    rondo_pgroup_opts opts = pg_opts(300);
     snprintf(name, sizeof(name), "rank %d on ", last);
-    check_sum(group);
+    pg_check_sum(group);
     if (test.rank != last) {
         rondo_pgroup_work *work;
         rondo_status status = rondo_pgroup_all_reduce(group, data, data, PG_COUNT, RONDO_FLOAT64, RONDO_SUM,
@@ -664,7 +603,7 @@ static void late(rondo_pgroup *group, struct told *told)
     }
     MPI_Barrier(MPI_COMM_WORLD);
     if (test.rank == last) {
-        rondo_status status = sum_start(group, data, NULL);
+        rondo_status status = pg_sum_start(group, data, NULL);
         test_check(status != RONDO_SUCCESS || pg_on_gpu, "a call on a group that others ended was taken");
         if (status == RONDO_SUCCESS) {
             (void)rondo_pgroup_abort(group);
@@ -692,7 +631,7 @@ static void time_limits(rondo_pgroup *world)
     config.arg = &told;
     config.name = "limited";
     config.device = pg_on_gpu ? RONDO_DEVICE_CURRENT : RONDO_CONFIG_DEFAULT;
-    late(group_new(world, all, test.nranks, &config), &told);
+    late(pg_group_new(world, all, test.nranks, &config), &told);
     test.what = "time limit of a default group"; /* whose watchdog ends itself */
     memset(&told, 0, sizeof(told));
     memset(&id, 0, sizeof(id));
@@ -702,7 +641,7 @@ static void time_limits(rondo_pgroup *world)
     MPI_Bcast(&id, sizeof(id), MPI_BYTE, 0, MPI_COMM_WORLD);
     MUST(rondo_pgroup_create_id(&id, test.rank, test.nranks, &config, &group));
     late(group, &told);
-    check_sum(world); /* other groups go on */
+    pg_check_sum(world); /* other groups go on */
 }
 
 static void *abort_later(void *group)
@@ -721,14 +660,14 @@ static void aborts(rondo_pgroup *world)
     for (int r = 0; r < test.nranks; r++) {
         all[r] = r;
     }
-    group = group_new(world, all, test.nranks, NULL);
+    group = pg_group_new(world, all, test.nranks, NULL);
     for (int made = 0; made < 2; made++) { /* before its communicator is made, then after */
         if (test.rank != test.nranks - 1) {
             pthread_t thread;
             double *data = pg_data(0);
             rondo_pgroup_work *work;
             rondo_status error = RONDO_SUCCESS;
-            MUST(sum_start(group, data, &work));
+            MUST(pg_sum_start(group, data, &work));
             pthread_create(&thread, NULL, abort_later, group);
             test_check(rondo_pgroup_work_wait(work, RONDO_CONFIG_DEFAULT) == RONDO_REMOTE_ERROR,
                        "the wait of an aborted work gave %s", rondo_last_error(NULL));
@@ -736,15 +675,15 @@ static void aborts(rondo_pgroup *world)
             MUST(rondo_pgroup_work_free(work));
             MUST(rondo_pgroup_error(group, &error));
             test_check(error == RONDO_REMOTE_ERROR, "an aborted group has the error %d", (int)error);
-            test_check(sum_start(group, data, NULL) == RONDO_REMOTE_ERROR, "an aborted group took a call");
+            test_check(pg_sum_start(group, data, NULL) == RONDO_REMOTE_ERROR, "an aborted group took a call");
             pg_free(data);
         }
         MPI_Barrier(MPI_COMM_WORLD);
         MUST(rondo_pgroup_abort(group));
         MUST(rondo_pgroup_destroy(group));
         if (!made) {
-            group = group_new(world, all, test.nranks, NULL);
-            check_sum(group);
+            group = pg_group_new(world, all, test.nranks, NULL);
+            pg_check_sum(group);
         }
     }
 }
@@ -756,21 +695,17 @@ static void cases(rondo_pgroup *world)
     aside(world);
     groups(world);
     orders(world);
-    pairs(world);
+    pg_message_cases(world);
     first_calls(world);
     if (pg_on_gpu && test.nranks > 2) {
         stream_order(world);
     }
-    one_pair(world);
-    if (!pg_on_gpu && test.nranks > 2 && test.rank < 3) {
-        many_open(world);
-    }
-    to_itself(world);
     batches(world);
     empty_batches(world);
     splits(world);
     counted_calls(world);
     refusals(world);
+    open_group(world);
     if (test.nranks > 1) {
         late_refusal(world);
         aborts(world);
@@ -783,7 +718,13 @@ static void all_cases(rondo_pgroup_config *config)
     rondo_comm *comm;
     rondo_pgroup *world, *alone;
     test.what = "creation";
+    MUST(rondo_group_start());
     MUST(rondo_comm_create(MPI_COMM_WORLD, NULL, &comm));
+    if (test.nranks > 1) {
+        test_check(rondo_pgroup_create(comm, config, &world) == RONDO_INVALID_USAGE,
+                   "a communicator that is not made yet was taken");
+    }
+    MUST(rondo_group_end());
     MUST(rondo_pgroup_create(comm, config, &world));
     cases(world);
     MUST(rondo_pgroup_destroy(world));
@@ -791,11 +732,11 @@ static void all_cases(rondo_pgroup_config *config)
     config->watchdog = 0;
     MUST(rondo_comm_create(MPI_COMM_WORLD, NULL, &comm));
     MUST(rondo_pgroup_create(comm, config, &world));
-    alone = group_new(world, &test.rank, 1, NULL);
-    check_sum(alone);
-    pairs(world);
+    alone = pg_group_new(world, &test.rank, 1, NULL);
+    pg_check_sum(alone);
+    pg_pairs(world);
     MUST(rondo_pgroup_destroy(world));
-    check_sum(alone); /* the last group ends the world */
+    pg_check_sum(alone); /* the last group ends the world */
     MUST(rondo_pgroup_destroy(alone));
     pg_nccl_cases();
 }

@@ -30,6 +30,7 @@
  *    later calls return that error. Other groups go on.
  *  - An error leaves output arguments untouched, and rondo_last_error(NULL) says cause, rank, host and
  *    remedy. Times are in milliseconds.
+ *  - A thread inside rondo_group_start makes no calls here but rondo_pgroup_work_free and rondo_pgroup_abort.
  *  - A forked child may not use its parent's groups.
  */
 #ifndef RONDO_PGROUP_H

@@ -4,7 +4,6 @@
 
 #include "base/mem.h"
 #include "base/wait.h"
-#include "call/group.h"
 #include "pgroup/pgroup.h"
 
 /* ---- settings ---- */
@@ -55,10 +54,12 @@ static rondo_status keep_counts(struct rondo_pgroup_work *work, struct pg_call *
     return RONDO_SUCCESS;
 }
 
-/* May a call that nobody gets a work of be made at once? The caller holds slot->use. */
+/* May a call that nobody gets a work of be made at once? It waits in its call, for the slot's earlier works,
+ * too, while the caller holds slot->use. So messages may not: a send need not wait for the receive before it,
+ * nor for one of another thread. */
 static int may_run(const struct pg_slot *slot, int waits)
 {
-    return waits && slot->gpu == NULL && slot->kind != PG_SELF &&
+    return waits && slot->gpu == NULL && slot->kind == PG_ALL &&
            __atomic_load_n(&slot->group->world->ncreating, __ATOMIC_ACQUIRE) == 0 && /* which wait() moves */
            __atomic_load_n(&slot->state, __ATOMIC_ACQUIRE) == PG_READY && slot->first == NULL;
 }
@@ -202,6 +203,7 @@ rondo_status rondo_pgroup_batch_end(rondo_pgroup *group, rondo_pgroup_work **wor
         return rondo_fail(RONDO_INVALID_USAGE,
                           "rondo_pgroup_batch_end: this thread has no open batch of the group");
     }
+    RONDO_TRY(pg_outside_groups("rondo_pgroup_batch_end"));
     calls = group->batch.calls;
     n = group->batch.n;
     opts = group->batch.opts; /* another thread may begin a batch once this one is closed */
@@ -248,11 +250,7 @@ static rondo_status check(struct rondo_pgroup *group, const struct pg_call *call
 {
     const char *name = rondo_coll_name(call->coll);
     RONDO_TRY(pg_group_check(group, name));
-    if (rondo_group_depth() > 0) {
-        return rondo_fail(RONDO_INVALID_USAGE,
-                          "%s of group \"%s\" inside rondo_group_start: use rondo_pgroup_batch_start", name,
-                          group->name);
-    }
+    RONDO_TRY(pg_outside_groups(name));
     if (call->root < 0 || call->root >= group->n) {
         return rondo_fail(RONDO_INVALID_ARGUMENT, "%s: group \"%s\" has no rank %d, but 0 to %d", name,
                           group->name, call->root, group->n - 1);

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/param.h"
 #include "base/wait.h"
+#include "call/group.h"
 #include "init/engine.h"
 #include "net/bootstrap/meeting.h"
 #include "pgroup/pgroup.h"
@@ -82,6 +83,12 @@ static rondo_status config_read(const char *call, const rondo_pgroup_config *con
     return RONDO_SUCCESS;
 }
 
+static int64_t limit_of(const rondo_pgroup_config *config)
+{
+    return config->timeout_ms != RONDO_CONFIG_DEFAULT ? config->timeout_ms
+                                                      : rondo_params()->pgroup_timeout / RONDO_NS_PER_MS;
+}
+
 static rondo_status no_place(const char *call)
 {
     return rondo_fail(RONDO_INVALID_ARGUMENT, "%s: the place for the group is NULL", call);
@@ -112,9 +119,7 @@ static rondo_status group_make(struct pg_world *world, int *members, int n, int 
     made->device = device;
     made->on_error = config->on_error;
     made->arg = config->arg;
-    made->timeout_ms = config->timeout_ms != RONDO_CONFIG_DEFAULT
-                           ? config->timeout_ms
-                           : rondo_params()->pgroup_timeout / RONDO_NS_PER_MS;
+    made->timeout_ms = limit_of(config);
     *group = made;
     return RONDO_SUCCESS;
 }
@@ -163,10 +168,18 @@ static rondo_status create(const char *call, rondo_comm *root, const rondo_pgrou
     struct pg_world *world;
     struct rondo_pgroup *made = NULL;
     int *members, n, rank, device;
-    rondo_status status;
+    rondo_status status, error;
     RONDO_TRY(rondo_comm_count(root, &n));
     RONDO_TRY(rondo_comm_rank(root, &rank));
     RONDO_TRY(rondo_comm_device(root, &device));
+    RONDO_TRY(rondo_comm_async_error(root, &error));
+    if (error != RONDO_SUCCESS) {
+        return rondo_fail(
+            RONDO_INVALID_USAGE, "%s: the communicator %s", call,
+            error == RONDO_IN_PROGRESS
+                ? "is still being created or ended: ask rondo_comm_async_error until it is ready"
+                : "has failed or ended: give one that works");
+    }
     if (device >= 0) {
         return rondo_fail(RONDO_INVALID_ARGUMENT,
                           "%s: the communicator is of GPU %d: give one of host memory; the groups' own ones "
@@ -232,7 +245,7 @@ rondo_status rondo_pgroup_create_id(const rondo_pgroup_id *id, int rank, int nra
     memcpy(&meeting, id->bytes, sizeof(meeting));
     RONDO_TRY(rondo_bootstrap_meeting(&meeting, rank, nranks, &bootstrap));
     root.name = mine.name;
-    root.init_timeout_ms = mine.timeout_ms;
+    root.init_timeout_ms = limit_of(&mine);
     RONDO_TRY(rondo_engine_create(bootstrap, &root, &comm));
     status = create("rondo_pgroup_create_id", comm, &mine, group);
     if (status != RONDO_SUCCESS) {
@@ -414,6 +427,15 @@ rondo_status rondo_pgroup_split(rondo_pgroup *parent, int color, int key, const 
 
 /* ---- the end ---- */
 
+/* The locks of a parent may be held for ever. */
+static rondo_status check_process(const struct rondo_pgroup *group, const char *call)
+{
+    return group->world->pid == getpid()
+               ? RONDO_SUCCESS
+               : rondo_fail(RONDO_INVALID_USAGE,
+                            "%s: this process is a forked child, and the group belongs to its parent", call);
+}
+
 rondo_status pg_group_check(struct rondo_pgroup *group, const char *call)
 {
     rondo_status failure;
@@ -421,10 +443,7 @@ rondo_status pg_group_check(struct rondo_pgroup *group, const char *call)
     if (group == NULL) {
         return rondo_fail(RONDO_INVALID_ARGUMENT, "%s: the group is NULL", call);
     }
-    if (group->world->pid != getpid()) { /* its locks may be held for ever */
-        return rondo_fail(RONDO_INVALID_USAGE,
-                          "%s: this process is a forked child, and the group belongs to its parent", call);
-    }
+    RONDO_TRY(check_process(group, call));
     pthread_mutex_lock(&group->world->lock);
     failure = group->failure;
     if (RONDO_UNLIKELY(failure != RONDO_SUCCESS)) {
@@ -432,6 +451,16 @@ rondo_status pg_group_check(struct rondo_pgroup *group, const char *call)
     }
     pthread_mutex_unlock(&group->world->lock);
     return RONDO_LIKELY(failure == RONDO_SUCCESS) ? RONDO_SUCCESS : rondo_fail_quiet(failure, "%s", text);
+}
+
+rondo_status pg_outside_groups(const char *call)
+{
+    return rondo_group_depth() == 0
+               ? RONDO_SUCCESS
+               : rondo_fail(RONDO_INVALID_USAGE,
+                            "%s of a process group inside rondo_group_start: call it after rondo_group_end; "
+                            "calls that belong together go between rondo_pgroup_batch_start and _end",
+                            call);
 }
 
 /* End a slot's communicator, and take its queue. With the world's lock, which it gives back meanwhile. */
@@ -487,9 +516,7 @@ rondo_status rondo_pgroup_abort(rondo_pgroup *group)
     if (group == NULL) {
         return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_pgroup_abort: the group is NULL");
     }
-    if (group->world->pid != getpid()) {
-        return pg_group_check(group, "rondo_pgroup_abort");
-    }
+    RONDO_TRY(check_process(group, "rondo_pgroup_abort"));
     snprintf(text, sizeof(text), "rank %d on %s aborted the process group \"%s\"", group->rank,
              rondo_log_host(), group->name);
     pthread_mutex_lock(&group->world->lock);
@@ -552,6 +579,7 @@ rondo_status rondo_pgroup_destroy(rondo_pgroup *group)
     if (group == NULL || group->world->pid != getpid()) {
         return pg_group_check(group, "rondo_pgroup_destroy");
     }
+    RONDO_TRY(pg_outside_groups("rondo_pgroup_destroy"));
     world = group->world;
     failed = pg_group_check(group, "rondo_pgroup_destroy") != RONDO_SUCCESS;
     if (!failed) {
@@ -611,6 +639,7 @@ rondo_status rondo_pgroup_count(const rondo_pgroup *group, int *count)
 rondo_status rondo_pgroup_sequence(rondo_pgroup *group, uint64_t *sequence)
 {
     RONDO_TRY(group_or(group, sequence, "rondo_pgroup_sequence"));
+    RONDO_TRY(check_process(group, "rondo_pgroup_sequence"));
     pthread_mutex_lock(&group->world->lock);
     *sequence = group->sequence;
     pthread_mutex_unlock(&group->world->lock);

@@ -15,8 +15,8 @@
  * their order by whoever finds it ready: slot_advance, which test, wait, later calls and the watchdog do. So
  * ranks may meet their pairs in any order. On a GPU the works of a stream are issued in their order, too.
  *
- * Locks, outermost first: slot->use (one thread at a time makes calls on a communicator; a call without a
- * work holds it until it is complete), world->step (one thread at a time moves creations: root's control
+ * Locks, outermost first: slot->use (one thread at a time makes calls on a communicator; a collective without
+ * a work holds it until it is complete), world->step (one thread at a time moves creations: root's control
  * plane is not for several), world->lock (all lists, and states; never held in a call that waits or calls
  * the user). The watchdog only tries `use`. References: the user's handle and each open work hold the group,
  * which holds the world; the watchdog holds the world, too.
@@ -149,6 +149,9 @@ void pg_group_unref(struct rondo_pgroup *group);
 void pg_group_end(struct rondo_pgroup *group, rondo_status status, const char *text);
 /** @return RONDO_SUCCESS, or why the group has ended, as this thread's sentence. */
 rondo_status pg_group_check(struct rondo_pgroup *group, const char *call);
+/** @return RONDO_INVALID_USAGE if this thread is inside rondo_group_start, which would keep all that a call
+ * hands to a communicator. */
+rondo_status pg_outside_groups(const char *call);
 
 /* ---- slot.c ---- */
 /** Find a slot, or make one. peer: of a message, in the group; -1: the slot of all ranks. */

@@ -20,7 +20,9 @@ static const int64_t grace_ns = 2000000000; /* a creation has its own limit, and
 static int64_t limit_of(const struct rondo_pgroup_work *work)
 {
     int ready = __atomic_load_n(&work->slot->state, __ATOMIC_ACQUIRE) == PG_READY;
-    return work->timeout_ns > 0 ? work->timeout_ns + (ready ? 0 : grace_ns) : INT64_MAX;
+    int64_t grace = ready ? 0 : grace_ns;
+    return work->timeout_ns > 0 && work->timeout_ns < INT64_MAX - grace ? work->timeout_ns + grace
+                                                                        : INT64_MAX;
 }
 
 void pg_work_late(struct rondo_pgroup_work *work)
@@ -44,17 +46,25 @@ void pg_work_late(struct rondo_pgroup_work *work)
 
 /* ---- a look ---- */
 
-/* A group whose user is to be told, with a reference. */
+/* A group whose user is to be told. With the world's lock. */
+static struct rondo_pgroup *untold(const struct pg_world *world)
+{
+    struct rondo_pgroup *group = world->groups;
+    while (group != NULL && (group->failure == RONDO_SUCCESS || group->told || group->on_error == NULL)) {
+        group = group->next;
+    }
+    return group;
+}
+
+/* The same, with a reference; the caller tells. */
 static struct rondo_pgroup *ended_group(struct pg_world *world)
 {
     struct rondo_pgroup *group;
     pthread_mutex_lock(&world->lock);
-    for (group = world->groups; group != NULL; group = group->next) {
-        if (group->failure != RONDO_SUCCESS && !group->told && group->on_error != NULL) {
-            group->told = 1;
-            group->refs++;
-            break;
-        }
+    group = untold(world);
+    if (group != NULL) {
+        group->told = 1;
+        group->refs++;
     }
     pthread_mutex_unlock(&world->lock);
     return group;
@@ -82,11 +92,15 @@ static int look(struct pg_world *world)
 
 /* ---- the thread ---- */
 
-/* Sleep until the next look. With the world's lock. */
+/* Sleep until the next look: not in the middle of a turn along the works. With the world's lock, without
+ * which works may have been opened, and groups ended, since the last look. */
 static void rest(struct pg_world *world, int idle)
 {
     struct timespec at;
-    if (idle > IDLE_LOOKS) {
+    if (world->at != NULL) {
+        return;
+    }
+    if (idle > IDLE_LOOKS && world->open == NULL && world->ncreating == 0 && untold(world) == NULL) {
         world->asleep = 1;
         while (world->asleep && !world->stop) {
             pthread_cond_wait(&world->wake, &world->lock);

@@ -392,6 +392,7 @@ rondo_status rondo_pgroup_work_test(rondo_pgroup_work *work, int *done)
 {
     int ended;
     RONDO_TRY(work_check(work, "rondo_pgroup_work_test"));
+    RONDO_TRY(pg_outside_groups("rondo_pgroup_work_test"));
     if (done == NULL) {
         return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_pgroup_work_test: the place for the answer is NULL");
     }
@@ -466,6 +467,7 @@ static rondo_status wait_checked(struct rondo_pgroup_work *work, const char *cal
                                  int aside)
 {
     RONDO_TRY(work_check(work, call));
+    RONDO_TRY(pg_outside_groups(call));
     if (timeout_ms < RONDO_CONFIG_DEFAULT) {
         return rondo_fail(RONDO_INVALID_ARGUMENT,
                           "%s: a time of %lld ms; give 0 or more, or RONDO_CONFIG_DEFAULT", call,
