@@ -163,17 +163,12 @@ static void on_failure(MPI_Comm *comm, int *code, ...)
     MPI_Error_class(*code, &told_code);
 }
 
-/* Ranks give different counts. The handler is called at the start, or where the program waits. */
-void a_failed_persistent_call_calls_its_error_handler(void)
+/* Ranks give different counts. */
+static void failed_call(MPI_Comm comm)
 {
-    int two[2] = { 1, 1 }, sums[2], token = 7, got = -1, code;
-    MPI_Errhandler handler;
+    int two[2] = { 1, 1 }, sums[2], code;
     MPI_Request request;
-    MPI_Comm comm;
-    MPI_Comm_create_errhandler(on_failure, &handler);
-    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
-    MPI_Comm_set_errhandler(comm, handler);
-    warm(comm);
+    told = 0;
     INIT(Allreduce)(two, sums, rank == 0 ? 1 : 2, MPI_INT, MPI_SUM, comm, MPI_INFO_NULL, &request);
     code = MPI_Start(&request);
     code = code == MPI_SUCCESS ? MPI_Wait(&request, MPI_STATUS_IGNORE) : code;
@@ -182,15 +177,45 @@ void a_failed_persistent_call_calls_its_error_handler(void)
     if (request != MPI_REQUEST_NULL) {
         MPI_Request_free(&request);
     }
-    MPI_Comm_free(&comm);
-    MPI_Errhandler_free(&handler);
-    /* Open MPI frees a request that has failed, and may use its handle again. */
+}
+
+/* Open MPI frees a request that has failed, and may use its handle again. */
+static void persistent_receive(void)
+{
+    int token = 7, got = -1, code;
+    MPI_Request request;
     MPI_Recv_init(&got, 1, MPI_INT, 0, 3, MPI_COMM_SELF, &request);
     code = MPI_Start(&request);
     MPI_Send(&token, 1, MPI_INT, 0, 3, MPI_COMM_SELF);
     code = code == MPI_SUCCESS ? MPI_Wait(&request, MPI_STATUS_IGNORE) : code;
     check(code == MPI_SUCCESS && got == token, "a persistent receive after it");
     MPI_Request_free(&request);
+}
+
+/* The handler is called at the start, or where the program waits. Other calls of the communicator go on, also
+ * persistent ones that come after it. */
+void a_failed_persistent_call_calls_its_error_handler(void)
+{
+    MPI_Errhandler handler;
+    MPI_Comm comm;
+    MPI_Comm_create_errhandler(on_failure, &handler);
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    MPI_Comm_set_errhandler(comm, handler);
+    warm(comm);
+    for (int i = 0; i < 2; i++) {
+        int one = 1, sum = 0, code;
+        MPI_Request request;
+        failed_call(comm);
+        persistent_receive();
+        INIT(Allreduce)(&one, &sum, 1, MPI_INT, MPI_SUM, comm, MPI_INFO_NULL, &request);
+        code = MPI_Start(&request);
+        code = code == MPI_SUCCESS ? MPI_Wait(&request, MPI_STATUS_IGNORE) : code;
+        check(code == MPI_SUCCESS && sum == nranks, "a persistent call after it");
+        MPI_Request_free(&request);
+    }
+    failed_call(comm); /* leaves a request to the end of its communicator */
+    MPI_Comm_free(&comm);
+    MPI_Errhandler_free(&handler);
 }
 
 /* What requests hold that outlive their communicators goes with them, in any order. */

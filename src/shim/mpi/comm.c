@@ -179,8 +179,18 @@ void shim_comm_take_child(struct shim_comm *child)
     pthread_mutex_unlock(&process.lock);
 }
 
+void shim_comm_fail_child(struct shim_comm *child)
+{
+    pthread_mutex_lock(&process.lock);
+    child->failed = 1;
+    pthread_mutex_unlock(&process.lock);
+}
+
 void shim_comm_leave_child(struct shim_comm *child)
 {
+    if (child->failed && child->rondo != NULL) {
+        shim_comm_fail(child);
+    }
     pthread_mutex_lock(&process.lock);
     int ends = child->orphan;
     child->busy = 0;

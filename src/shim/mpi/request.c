@@ -125,6 +125,9 @@ static void clean_up(struct shim_request *request)
     rondo_status status = request->code == MPI_SUCCESS ? RONDO_SUCCESS : RONDO_SYSTEM_ERROR;
     if (status != RONDO_SUCCESS) {
         complain(request, status);
+        if (request->ended != complete) {
+            shim_comm_fail_child(request->call.c);
+        }
     }
     if (shim_finish(&request->call, status) != RONDO_SUCCESS) {
         request->code = MPI_ERR_OTHER;

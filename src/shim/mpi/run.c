@@ -378,8 +378,9 @@ void shim_fail(struct shim_call *call, rondo_status status)
         if (!rondo_error_logged()) {
             rondo_fail_aloud(status);
         }
-        RONDO_WARN("rank %d: Rondo failed in an MPI %s, so the MPI communicator has no collectives any more",
-                   c->rank, shim_coll_name((enum shim_coll)call->coll));
+        RONDO_WARN("rank %d: Rondo failed in %s MPI %s, so %s any more", c->rank,
+                   c->busy ? "a persistent" : "an", shim_coll_name((enum shim_coll)call->coll),
+                   c->busy ? "this request makes no calls" : "the MPI communicator has no collectives");
         shim_comm_fail(c);
         if (c->host != NULL && !c->host->failed) { /* over which the others may agree on their next call */
             shim_comm_fail(c->host);

@@ -188,6 +188,8 @@ int shim_comm_is_full(void);
 uint64_t shim_comm_free_children(const struct shim_comm *c);
 /** Give a child to a persistent call. */
 void shim_comm_take_child(struct shim_comm *child);
+/** Its persistent call has failed: no other may use it. */
+void shim_comm_fail_child(struct shim_comm *child);
 /** The persistent call is freed: a later one may use the child, which ends if its communicator has gone. */
 void shim_comm_leave_child(struct shim_comm *child);
 /** Get a communicator of this rank alone, which is not the program's. @return MPI's code */
