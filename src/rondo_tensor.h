@@ -20,7 +20,7 @@
  *  - An error leaves output arguments untouched, and rondo_last_error(NULL) says cause, rank, host and
  *    remedy.
  *  - When the communicator ends, by an error, an abort or its destruction, every operation of its stores ends
- *    with an error.
+ *    with an error. A call that returns it returns when nobody reads the data of publications any more.
  */
 #ifndef RONDO_TENSOR_H
 #define RONDO_TENSOR_H

@@ -19,7 +19,10 @@
 #include "rondo_tensor.h"
 #include "tensor/store.h"
 
-enum { PATIENCE_MS = 60000 }; /* for what should be immediate */
+enum {
+    PATIENCE_MS = 60000, /* for what should be immediate */
+    LOOK_MS = 100        /* for what must not happen; if it does, it is soon */
+};
 
 static inline void set_param(const char *name, const char *value)
 {

@@ -1,65 +1,12 @@
 /* The end of stores and connections, while threads are at work. */
 #include <errno.h>
 #include <setjmp.h>
-#include <signal.h>
 #include <stdarg.h>
-#include <sys/mman.h>
 #include <unistd.h>
 #include <cmocka.h>
 
 #include "tensor/answer.h"
-#include "tensor_world.h"
-
-/* ---- a gate: memory that holds up whoever writes to it, for as long as the test wants ---- */
-
-enum { GATE_BYTES = 256 << 10, LOOK_MS = 100 /* for what must not happen; if it does, it is soon */ };
-
-static struct {
-    uint8_t *base;
-    _Atomic int reached, open, passed; /* passed: what must come later has come */
-    struct sigaction before;
-} gate;
-
-static void at_gate(int signal, siginfo_t *info, void *context)
-{
-    const uint8_t *at = info->si_addr;
-    (void)signal, (void)context;
-    if (at < gate.base || at >= gate.base + GATE_BYTES) {
-        sigaction(SIGSEGV, &gate.before, NULL); /* it comes again */
-        return;
-    }
-    gate.reached = 1;
-    for (int64_t end = rondo_now_ns() + rondo_ms_to_ns(2 * PATIENCE_MS);
-         !gate.open && rondo_now_ns() < end;) {
-        usleep(100);
-    }
-    mprotect(gate.base, GATE_BYTES, PROT_READ | PROT_WRITE);
-}
-
-static void gate_close(void)
-{
-    const struct sigaction action = { .sa_sigaction = at_gate, .sa_flags = SA_SIGINFO | SA_NODEFER };
-    gate.reached = gate.open = gate.passed = 0;
-    gate.base = mmap(NULL, GATE_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    assert_true(gate.base != MAP_FAILED);
-    assert_int_equal(sigaction(SIGSEGV, &action, &gate.before), 0);
-}
-
-static void gate_remove(void)
-{
-    assert_int_equal(sigaction(SIGSEGV, &gate.before, NULL), 0);
-    assert_int_equal(munmap(gate.base, GATE_BYTES), 0);
-}
-
-/* @return 0: it took too long */
-static int await(_Atomic int *flag, int ms)
-{
-    int64_t end = rondo_now_ns() + rondo_ms_to_ns(ms);
-    while (!*flag && rondo_now_ns() < end) {
-        usleep(100);
-    }
-    return *flag;
-}
+#include "tensor_gate.h"
 
 /* Rank 0 publishes what rank 1 pulls, and has called nothing since, so that it copies nothing itself. */
 static void publish_for_gate(struct fake_rank *r, rondo_tensor_store *store)
@@ -80,7 +27,7 @@ static void *make_progress(void *store)
     return NULL;
 }
 
-/* Another thread of rank 1 copies when rank 0 aborts. */
+/* Another thread of rank 1 copies when rank 2 aborts. */
 static void aborted_while_copied(struct fake_rank *r)
 {
     rondo_tensor_config config = RONDO_TENSOR_CONFIG_INIT;
@@ -91,6 +38,8 @@ static void aborted_while_copied(struct fake_rank *r)
     FAKE_OK(r, rondo_tensor_store_create(r->comm, &config, &store));
     if (r->rank == 0) {
         publish_for_gate(r, store);
+    } else if (r->rank == 2) {
+        FAKE_OK(r, rondo_barrier(r->comm, NULL));
         FAKE_CHECK(r, await(&gate.reached, PATIENCE_MS));
         FAKE_OK(r, rondo_comm_abort(r->comm));
         r->comm = NULL;
@@ -103,7 +52,7 @@ static void aborted_while_copied(struct fake_rank *r)
         FAKE_OK(r, rondo_tensor_pull(store, "w", 0, 0, NULL, &t, &request));
         FAKE_CHECK(r, pthread_create(&other, NULL, make_progress, store) == 0);
         FAKE_CHECK(r, await(&gate.reached, PATIENCE_MS));
-        FAKE_ERROR(r, rondo_tensor_wait(request, PATIENCE_MS), RONDO_REMOTE_ERROR, "rank 0");
+        FAKE_ERROR(r, rondo_tensor_wait(request, PATIENCE_MS), RONDO_REMOTE_ERROR, "rank 2");
         gate.passed = 1;
         FAKE_CHECK(r, pthread_join(other, NULL) == 0);
     }
@@ -115,7 +64,7 @@ static void a_wait_returns_when_nobody_copies_any_more(void **state)
     (void)state;
     use_wire(SHARED_MEMORY);
     gate_close();
-    fake_ranks(2, aborted_while_copied, NULL);
+    fake_ranks(3, aborted_while_copied, NULL);
     gate_remove();
     end_wire(SHARED_MEMORY);
 }

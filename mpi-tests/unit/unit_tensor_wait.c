@@ -10,8 +10,6 @@
 #include "tensor/wire_write.h"
 #include "tensor_world.h"
 
-enum { LOOK_MS = 100 /* for what must not happen; if it does, it is soon */ };
-
 /* A peer says how many questions wait at a home: nobody may walk along them to take one back. The key that
  * stays leads nowhere meanwhile; what nobody asks for any more is forgotten. */
 static void questions(struct fake_rank *r)

@@ -34,6 +34,15 @@ static rondo_status begin(const char *what)
                : rondo_inside_begin(what);
 }
 
+/* A store that has failed does not say so before nobody reads the data of its publications any more: another
+ * thread, a device, or a rank of this process. */
+static void let_go_of_data(struct rondo_tensor_core *core)
+{
+    if (core->failure != RONDO_SUCCESS) {
+        rondo_tensor_wait_for_copies(core, rondo_tensor_pubs_idle, core);
+    }
+}
+
 /* Begin a public function: *core, locked, until leave. */
 static rondo_status enter(rondo_tensor_store *store, const char *what, struct rondo_tensor_core **core)
 {
@@ -45,6 +54,7 @@ static rondo_status enter(rondo_tensor_store *store, const char *what, struct ro
     *core = store->core;
     pthread_mutex_lock(&(*core)->lock);
     if ((*core)->failure != RONDO_SUCCESS) {
+        let_go_of_data(*core);
         rondo_status status = rondo_fail_quiet((*core)->failure, "%s", (*core)->failure_text);
         pthread_mutex_unlock(&(*core)->lock);
         rondo_inside_end();
@@ -178,19 +188,6 @@ static void describe(const struct rondo_tensor_request *request, char *text, siz
     snprintf(text, bytes, "tensor \"%.100s\" at %s%s: %s %s", pull->key, step, more, who, why);
 }
 
-/* Does no thread of this rank copy its own data any more, nor a device? */
-static int has_copied(void *arg)
-{
-    const struct rondo_tensor_core *core = arg;
-    const struct rondo_tensor_conn *self = core->conn_of != NULL ? core->conn_of[core->rank] : NULL;
-    for (const struct rondo_tensor_conn *conn = core->conns; conn != NULL; conn = conn->next) {
-        if (rondo_tensor_conn_reads_on(conn)) {
-            return 0;
-        }
-    }
-    return self == NULL || !self->busy;
-}
-
 static rondo_status request_wait(struct rondo_tensor_request *request, int64_t timeout_ms)
 {
     struct rondo_tensor_core *core = request->core;
@@ -209,10 +206,8 @@ static rondo_status request_wait(struct rondo_tensor_request *request, int64_t t
         rondo_tensor_request_give_up(request, status, text);
         rondo_tensor_flush_all(core); /* the cancellations */
         request_settle(request);
-        if (request->is_publication && core->failure != RONDO_SUCCESS) {
-            rondo_tensor_wait_for_copies(core, has_copied, core);
-        }
     }
+    let_go_of_data(core);
     return request_result(request);
 }
 
@@ -257,7 +252,7 @@ rondo_status rondo_tensor_test(rondo_tensor_request *request, int *done)
     RONDO_TRY(request_enter(request, "rondo_tensor_test"));
     struct rondo_tensor_core *core = request->core;
     rondo_tensor_progress(core, &moved);
-    *done = request->left == 0;
+    *done = request->left == 0 && (core->failure == RONDO_SUCCESS || rondo_tensor_pubs_idle(core));
     return leave(core, *done ? request_result(request) : RONDO_SUCCESS);
 }
 
@@ -472,6 +467,7 @@ static rondo_status wait_for_data(struct rondo_tensor_core *core, const char *wh
             "content; the tensor's data must stay until it has",
             core->rank, rondo_log_host(), what, (double)core->timeout_ns * 1e-9);
     }
+    let_go_of_data(core);
     return status;
 }
 

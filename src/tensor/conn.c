@@ -257,9 +257,40 @@ static void say_end(struct rondo_tensor_conn *conn)
     conn->owes_end = send_letter(conn, LETTER_END) == RONDO_IN_PROGRESS && !rondo_tensor_has_gone(conn);
 }
 
-int rondo_tensor_conn_reads_on(const struct rondo_tensor_conn *conn)
+/* Does the other end, which is of this process, still copy contents? */
+static int is_read(struct rondo_tensor_conn *conn)
 {
-    return conn->closing && conn->wire != NULL && conn->wire->revoke == NULL;
+    return conn->wire != NULL && conn->wire->is_read != NULL && conn->wire->is_read(conn);
+}
+
+/* May it have contents that somebody reads: this thread, a device, or the other end? */
+static int reads_on(struct rondo_tensor_conn *conn)
+{
+    return conn->wire != NULL && ((conn->busy && conn->wire->revoke == NULL) || is_read(conn));
+}
+
+/* End what a broken connection still has, unless somebody is in its wire: who is closes it when it is back. */
+static void try_close(struct rondo_tensor_conn *conn)
+{
+    if (conn->busy || is_read(conn)) {
+        return;
+    }
+    if (conn->wire != NULL) {
+        conn->wire->close(conn);
+        conn->wire = NULL;
+    }
+    conn->closing = 0;
+    rondo_tensor_responses_drop(conn);
+    rondo_tensor_pulls_drop(conn->core, conn, conn->failure, conn->failure_text);
+}
+
+void rondo_tensor_conns_settle(struct rondo_tensor_core *core)
+{
+    for (struct rondo_tensor_conn *conn = core->conns; conn != NULL; conn = conn->next) {
+        if (conn->closing) {
+            try_close(conn);
+        }
+    }
 }
 
 void rondo_tensor_conn_break(struct rondo_tensor_conn *conn, rondo_status status)
@@ -274,7 +305,6 @@ void rondo_tensor_conn_break(struct rondo_tensor_conn *conn, rondo_status status
         core->nopening--;
     }
     rondo_tensor_conn_doom(conn, status);
-    status = conn->failure;
     conn->state = RONDO_TENSOR_CONN_BROKEN;
     if (core->failure == RONDO_SUCCESS && !conn->end_came && conn->peer != core->rank) {
         say_end(conn);
@@ -284,17 +314,14 @@ void rondo_tensor_conn_break(struct rondo_tensor_conn *conn, rondo_status status
     if (conn->wire != NULL && conn->wire->revoke != NULL) {
         conn->wire->revoke(conn); /* before contents are given back */
     }
-    /* A thread that copies without the lock closes the wire when it is back. */
     conn->closing = 1;
-    if (conn->wire != NULL && !conn->busy) {
-        conn->wire->close(conn);
-        conn->wire = NULL;
-        conn->closing = 0;
-    }
-    if (!rondo_tensor_conn_reads_on(conn)) {
+    try_close(conn);
+    if (conn->closing && !reads_on(conn)) {
         rondo_tensor_responses_drop(conn);
     }
-    rondo_tensor_pulls_drop(core, conn, status, conn->failure_text);
+    if (conn->closing) { /* those that nobody writes to */
+        rondo_tensor_pulls_drop(core, conn, conn->failure, conn->failure_text);
+    }
 }
 
 void rondo_tensor_conn_doom(struct rondo_tensor_conn *conn, rondo_status status)
@@ -675,6 +702,9 @@ rondo_status rondo_tensor_conn_progress(struct rondo_tensor_conn *conn, int *mov
         if (conn->owes_end) {
             say_end(conn);
         }
+        if (conn->closing) {
+            try_close(conn);
+        }
         return RONDO_SUCCESS;
     }
     if (conn->failure != RONDO_SUCCESS) {
@@ -691,11 +721,7 @@ rondo_status rondo_tensor_conn_progress(struct rondo_tensor_conn *conn, int *mov
         status = conn->wire->progress(conn, moved);
         conn->busy = 0;
         if (conn->closing) { /* broken by another thread meanwhile */
-            conn->wire->close(conn);
-            conn->wire = NULL;
-            conn->closing = 0;
-            rondo_tensor_responses_drop(conn);
-            rondo_tensor_pulls_drop(conn->core, conn, conn->failure, conn->failure_text);
+            try_close(conn);
             return RONDO_SUCCESS;
         }
         status = status == RONDO_SUCCESS ? write_all(conn) : status;

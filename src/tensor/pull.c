@@ -751,8 +751,10 @@ void rondo_tensor_pulls_drop(struct rondo_tensor_core *core, struct rondo_tensor
             if (conn != NULL && pull->conn != conn) {
                 continue;
             }
-            /* A copy without the lock ends before the wire is closed, and the pull with it. */
-            if (pull->state == RONDO_TENSOR_PULL_PLACING && pull->conn->busy) {
+            /* A copy without the lock, and what the publisher writes by itself, end when the wire is closed,
+             * and the pull with them. */
+            if (pull->conn != NULL && pull->conn->busy &&
+                (pull->state == RONDO_TENSOR_PULL_PLACING || pull->offered)) {
                 pull_give_up(pull, status, text);
             } else {
                 rondo_tensor_pull_fail(pull, status, text);

@@ -121,6 +121,7 @@ static void look_at_control(struct rondo_tensor_core *core, int *moved)
 static void progress_conns(struct rondo_tensor_core *core, int *moved)
 {
     if (core->failure != RONDO_SUCCESS) {
+        rondo_tensor_conns_settle(core);
         return;
     }
     if (core->unserved) {
@@ -352,7 +353,7 @@ rondo_status rondo_tensor_wait_until(struct rondo_tensor_core *core, int (*done)
 
 void rondo_tensor_wait_for_copies(struct rondo_tensor_core *core, int (*done)(void *arg), void *arg)
 {
-    while (!done(arg)) {
+    for (rondo_tensor_conns_settle(core); !done(arg); rondo_tensor_conns_settle(core)) {
         pthread_mutex_unlock(&core->lock);
         sched_yield();
         pthread_mutex_lock(&core->lock);
@@ -478,7 +479,7 @@ static void stop_thread(struct rondo_tensor_core *core)
 static int nobody_copies(void *arg)
 {
     const struct rondo_tensor_conn *conn = ((const struct rondo_tensor_core *)arg)->conns;
-    while (conn != NULL && !conn->busy) {
+    while (conn != NULL && !conn->busy && !conn->closing) {
         conn = conn->next;
     }
     return conn == NULL;

@@ -252,9 +252,9 @@ struct rondo_tensor_conn {
     uint32_t version;   /* of the protocol, that both ends speak */
     size_t framed_most; /* bytes of a content that can come in a frame here, or be written in one; 0: none */
     const struct rondo_tensor_wire *wire;
-    void *link; /* the wire's */
-    int busy;   /* a thread is in the wire's progress, and may have dropped the lock */
-    int closing;
+    void *link;  /* the wire's */
+    int busy;    /* a thread is in the wire's progress, and may have dropped the lock */
+    int closing; /* it is broken, and somebody may still read or write through the wire */
     /* encoded messages that wait for the message buffer */
     uint8_t *queue;
     size_t queue_first, queue_end, queue_size;
@@ -409,9 +409,8 @@ rondo_status rondo_tensor_say_later(struct rondo_tensor_conn *conn, struct rondo
 void rondo_tensor_conn_send(struct rondo_tensor_conn *conn, struct rondo_tensor_response *response);
 /** The connection has failed; everything over it ends with this thread's sentence. */
 void rondo_tensor_conn_break(struct rondo_tensor_conn *conn, rondo_status status);
-/** Has it broken while a thread was in the progress of a wire that cannot revoke? That thread, or a device, may
- * still read its contents: its responses end when the thread is back. */
-int rondo_tensor_conn_reads_on(const struct rondo_tensor_conn *conn);
+/** End what broken connections still have if nobody reads and writes through them any more. */
+void rondo_tensor_conns_settle(struct rondo_tensor_core *core);
 /** Break it at its next progress, with this thread's sentence; nothing on RONDO_SUCCESS. */
 void rondo_tensor_conn_doom(struct rondo_tensor_conn *conn, rondo_status status);
 /** Look for hellos of other ranks. */

@@ -79,6 +79,9 @@ struct rondo_tensor_wire {
     /** NULL: this end reads and writes contents itself. Else the other end reads them: a content whose
      * copy is not finished by then counts as failed. */
     void (*revoke)(struct rondo_tensor_conn *conn);
+    /** NULL: never. After revoke: is the other end one of this process, and copies contents until this says no?
+     * Other processes may read what is gone, or another content, and drop it. */
+    int (*is_read)(struct rondo_tensor_conn *conn);
     /** Release this end; nobody touches memory of pulls and responses through it afterwards. Also after an
      * open or connect that failed, or never came. */
     void (*close)(struct rondo_tensor_conn *conn);

@@ -50,7 +50,8 @@ struct inbox {
     uint32_t magic, reads;
     uint64_t probe;   /* a random number at this address, for the other end to read */
     uint32_t revoked; /* atomic; set by the other end: the contents in the ring may be gone */
-    uint64_t head RONDO_ALIGNED(RONDO_CTRL_ALIGN);                   /* atomic */
+    uint64_t head RONDO_ALIGNED(RONDO_CTRL_ALIGN); /* atomic */
+    uint32_t reading; /* atomic; 1: the owner copies contents that lie in its own process */
     uint64_t tail RONDO_ALIGNED(RONDO_CTRL_ALIGN);                   /* atomic */
     struct rondo_tensor_share share RONDO_ALIGNED(RONDO_CTRL_ALIGN); /* of the content that is copied */
     struct rondo_segment_note note[NOTES];
@@ -183,6 +184,13 @@ static void shm_revoke(struct rondo_tensor_conn *conn)
         __atomic_store_n(&link->out->revoked, 1, __ATOMIC_SEQ_CST);
         __atomic_thread_fence(__ATOMIC_SEQ_CST); /* before anybody writes to the contents */
     }
+}
+
+static int shm_is_read(struct rondo_tensor_conn *conn)
+{
+    const struct link *link = conn->link;
+    return link != NULL && link->out != NULL && link->reads == READS_PROCESS &&
+           __atomic_load_n(&link->out->reading, __ATOMIC_SEQ_CST);
 }
 
 static void shm_close_end(struct rondo_tensor_conn *conn)
@@ -605,7 +613,24 @@ static void batch_copy(struct rondo_tensor_conn *conn, struct batch *batch)
     }
 }
 
-/* A publisher that ends the connection gives contents back at once: what was copied may be something else. */
+/* Copy unless the contents were given back. Within a process the publisher waits for copies that have begun:
+ * either it sees `reading`, or this end sees `revoked`. */
+static void batch_copy_unless_revoked(struct rondo_tensor_conn *conn, struct batch *batch)
+{
+    struct inbox *in = ((struct link *)conn->link)->in;
+    int in_process = ((struct link *)conn->link)->reads == READS_PROCESS;
+    if (in_process) {
+        __atomic_store_n(&in->reading, 1, __ATOMIC_SEQ_CST);
+    }
+    if (!__atomic_load_n(&in->revoked, __ATOMIC_SEQ_CST)) {
+        batch_copy(conn, batch);
+    }
+    if (in_process) {
+        __atomic_store_n(&in->reading, 0, __ATOMIC_SEQ_CST);
+    }
+}
+
+/* A publisher that ends the connection gives contents back: what was copied may be something else. */
 static void check_revoked(struct rondo_tensor_conn *conn, struct batch *batch)
 {
     const struct link *link = conn->link;
@@ -627,10 +652,10 @@ static rondo_status batch_move(struct rondo_tensor_conn *conn, struct batch *bat
     char who[96];
     if (batch->bytes >= APART) {
         pthread_mutex_unlock(&conn->core->lock);
-        batch_copy(conn, batch);
+        batch_copy_unless_revoked(conn, batch);
         pthread_mutex_lock(&conn->core->lock);
     } else {
-        batch_copy(conn, batch);
+        batch_copy_unless_revoked(conn, batch);
     }
     check_revoked(conn, batch);
     for (int i = 0; i < batch->n; i++) {
@@ -758,4 +783,5 @@ const struct rondo_tensor_wire rondo_tensor_wire_shm = { .name = "shared memory"
                                                          .content = shm_content,
                                                          .progress = shm_progress,
                                                          .revoke = shm_revoke,
+                                                         .is_read = shm_is_read,
                                                          .close = shm_close_end };
