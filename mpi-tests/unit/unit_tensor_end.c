@@ -212,6 +212,30 @@ static void an_abort_ends_the_destruction_of_a_store(void **state)
     }
 }
 
+/* Rank 1 does not destroy its end. */
+static void one_stays(struct fake_rank *r)
+{
+    rondo_tensor_store *store;
+    FAKE_OK(r, rondo_tensor_store_create(r->comm, NULL, &store));
+    if (r->rank == 0) {
+        FAKE_ERROR(r, rondo_tensor_store_destroy(store), RONDO_TIMEOUT, "RONDO_TIMEOUT");
+        gate.passed = 1;
+    } else {
+        int ended = await(&gate.passed, 2000);
+        (void)rondo_tensor_store_destroy(store);
+        FAKE_CHECK(r, ended, "the destruction has no deadline");
+    }
+}
+
+static void the_destruction_of_a_store_has_a_deadline(void **state)
+{
+    (void)state;
+    set_param("RONDO_TIMEOUT", "100ms");
+    gate.passed = 0;
+    fake_ranks(2, one_stays, NULL);
+    set_param("RONDO_TIMEOUT", NULL);
+}
+
 /* Rank 1 fails once; then all ranks succeed, and know each other's. */
 static void one_fails(struct fake_rank *r)
 {
@@ -355,6 +379,7 @@ int main(void)
         cmocka_unit_test(an_abort_waits_for_copies),
         cmocka_unit_test(a_rank_answers_while_it_copies_its_own),
         cmocka_unit_test(an_abort_ends_the_destruction_of_a_store),
+        cmocka_unit_test(the_destruction_of_a_store_has_a_deadline),
         cmocka_unit_test(a_store_that_one_rank_cannot_create_is_an_error_on_all),
         cmocka_unit_test(a_content_that_was_given_back_is_no_success),
         cmocka_unit_test(the_end_of_a_connection_is_said_until_it_is_heard),

@@ -550,30 +550,55 @@ static int begin_end(struct rondo_tensor_core *core)
     return has_comm;
 }
 
+/* Wait for other ranks as calls do, with the communicator's deadline. @return an error: it has ended. */
+static rondo_status wait_for_ranks(rondo_comm *comm, struct rondo_wait *wait)
+{
+    struct rondo_ctx *ctx;
+    if (!rondo_comm_is_alive(comm) ||
+        rondo_comm_visit(comm, "rondo_tensor_store_destroy", &ctx) != RONDO_SUCCESS) {
+        sched_yield(); /* its end ends the barrier, too */
+        return RONDO_SUCCESS;
+    }
+    rondo_status status = rondo_wait_once(wait);
+    rondo_comm_unvisit(comm);
+    return status;
+}
+
+static rondo_status meet_step(struct rondo_tensor_core *core, rondo_comm *comm, int serves,
+                              struct rondo_wait *wait)
+{
+    int moved = 0;
+    if (serves) {
+        pthread_mutex_lock(&core->lock);
+        rondo_tensor_progress(core, &moved);
+        pthread_mutex_unlock(&core->lock);
+    }
+    if (moved) {
+        rondo_wait_reset(wait);
+        return RONDO_SUCCESS;
+    }
+    return wait_for_ranks(comm, wait);
+}
+
 /* All ranks come here; meanwhile @a serves others. */
 static rondo_status meet(struct rondo_tensor_core *core, int serves)
 {
     rondo_comm *comm = core->ctx->shell;
     rondo_stream stream;
     rondo_status status;
+    char text[RONDO_ERROR_TEXT];
+    struct rondo_wait wait;
     RONDO_TRY(rondo_stream_create(&stream));
+    rondo_wait_begin(&wait, &core->ctx->running.policy);
     status = rondo_barrier(comm, stream);
     while (status == RONDO_SUCCESS && (status = rondo_stream_query(stream)) == RONDO_IN_PROGRESS) {
-        int moved = 0;
-        if (serves) {
-            (void)rondo_inside_begin("rondo_tensor_store_destroy");
-            pthread_mutex_lock(&core->lock);
-            rondo_tensor_progress(core, &moved);
-            pthread_mutex_unlock(&core->lock);
-            rondo_inside_end();
-        }
-        if (!moved) {
-            sched_yield();
-        }
-        status = RONDO_SUCCESS;
+        (void)rondo_inside_begin("rondo_tensor_store_destroy");
+        status = meet_step(core, comm, serves, &wait);
+        rondo_inside_end();
     }
+    snprintf(text, sizeof(text), "%s", rondo_error_text());
     (void)rondo_stream_destroy(stream);
-    return status;
+    return status == RONDO_SUCCESS ? RONDO_SUCCESS : rondo_fail_quiet(status, "%s", text);
 }
 
 static void end_and_free(struct rondo_tensor_core *core, int has_comm)
