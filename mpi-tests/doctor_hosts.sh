@@ -4,6 +4,7 @@ set -eu
 doctor=${BUILD_DIR:?}/rondo-doctor
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
+trap 'exit 130' HUP INT TERM
 
 # look HOSTS AGENT OPTION...: on them, which all fail, for $job, which has no rank: beside it, other tests of this
 # user may run, whose ranks --all would find.

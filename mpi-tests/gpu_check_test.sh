@@ -12,6 +12,7 @@ grep -q "RONDO_BUILD_MPI='openmpi'" "$build/scripts/mpi.env" ||
     { echo "skipped: gpu-check packs only Open MPI"; exit 77; }
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
+trap 'exit 130' HUP INT TERM
 bad=0
 wrong() { echo "$1"; sed 's/^/    | /' "$2"; bad=1; }
 

@@ -6,6 +6,7 @@ build=${BUILD_DIR:?} root=$(cd "$(dirname "$0")/.." && pwd)
 command -v python3 >/dev/null || { echo "skipped: python3 is not installed"; exit 77; }
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
+trap 'exit 130' HUP INT TERM
 ranks=3 trace="$root/scripts/rondo-trace"
 
 # run NAME VAR=value...: some all_reduces; the traces are $dir/NAME.*.json

@@ -6,6 +6,7 @@ build=${BUILD_DIR:?} root=$(cd "$(dirname "$0")/.." && pwd)
 command -v python3 >/dev/null || { echo "skipped: python3 is not installed"; exit 77; }
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
+trap 'exit 130' HUP INT TERM
 die() { echo "tuner_test: $*"; cat "$dir/log"; exit 1; }
 
 # run VERSION WISH: an all_reduce of 64 KiB on 3 ranks
