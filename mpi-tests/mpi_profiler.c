@@ -504,21 +504,24 @@ int main(int argc, char **argv)
 {
     long seconds = 100;
     test_init("mpi_profiler", MPI_THREAD_FUNNELED);
+    const struct {
+        const char *name;
+        int *flag;
+    } flags[] = { { "--exact", &exact },     { "--ring", &ring },     { "--mask", &masked },
+                  { "--fails", &fails },     { "--matrix", &matrix }, { "--gpu", &gpu },
+                  { "--proxied", &proxied }, { "--apart", &apart } };
     for (int i = 1; i < argc; i++) {
-        exact |= strcmp(argv[i], "--exact") == 0;
-        ring |= strcmp(argv[i], "--ring") == 0;
-        masked |= strcmp(argv[i], "--mask") == 0;
-        fails |= strcmp(argv[i], "--fails") == 0;
-        matrix |= strcmp(argv[i], "--matrix") == 0;
-        gpu |= strcmp(argv[i], "--gpu") == 0;
-        proxied |= strcmp(argv[i], "--proxied") == 0;
-        apart |= strcmp(argv[i], "--apart") == 0;
-        if (strcmp(argv[i], "--net") == 0 && i + 1 < argc) {
-            net = net_named(argv[i + 1]);
+        size_t f = 0;
+        while (f < TEST_ARRAY_LEN(flags) && strcmp(argv[i], flags[f].name) != 0) {
+            f++;
         }
-        if (strcmp(argv[i], "--timeout") == 0 &&
-            (i + 1 == argc || !test_parse_long(argv[i + 1], 1, 100000, &seconds))) {
-            test_die("--timeout SECONDS");
+        if (f < TEST_ARRAY_LEN(flags)) {
+            *flags[f].flag = 1;
+        } else if (strcmp(argv[i], "--net") == 0 && i + 1 < argc) {
+            net = net_named(argv[++i]);
+        } else if (strcmp(argv[i], "--timeout") != 0 || i + 1 == argc ||
+                   !test_parse_long(argv[++i], 1, 100000, &seconds)) {
+            test_die("invalid argument: %s", argv[i]);
         }
     }
     test_watchdog((int)seconds);
