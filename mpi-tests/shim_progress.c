@@ -3,6 +3,10 @@
  * message that it has not received yet matches every probe. And a rank that waits in any way in MPI moves a
  * non-blocking collective that it has started: rank 0 waits for the end of that before it lets the others go.
  */
+#include <mpi.h>
+#if defined OPEN_MPI && OMPI_MAJOR_VERSION < 5
+#include <mpi-ext.h>
+#endif
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -10,6 +14,7 @@
 
 enum { BYTES = 1 << 21, ROUNDS = 20, ELEMENTS = 200000 };
 static int *mine, *sum;
+static MPI_Comm fresh; /* its next call creates Rondo's communicator, where RONDO_MPI_AFTER is 2 */
 
 /* The last rank has a message from itself and waits in Allreduce, and rank 0 sends it more than fits in MPI's
  * buffers before it calls Allreduce. */
@@ -170,6 +175,27 @@ static void by_dup(void)
     MPI_Comm_free(&comm);
 }
 
+/* The ranks agree on what Rondo takes over. */
+static void by_creation(void) { MPI_Barrier(fresh); }
+
+#if MPI_VERSION >= 4 || (defined OPEN_MPI && OMPI_MAJOR_VERSION >= 5)
+#define BARRIER_INIT MPI_Barrier_init
+#elif defined OMPI_HAVE_MPI_EXT_PCOLLREQ
+#define BARRIER_INIT MPIX_Barrier_init
+#endif
+static void by_init_on(MPI_Comm comm)
+{
+#ifdef BARRIER_INIT
+    MPI_Request request;
+    BARRIER_INIT(comm, MPI_INFO_NULL, &request);
+    MPI_Request_free(&request);
+#else
+    MPI_Barrier(comm);
+#endif
+}
+static void by_creating_init(void) { by_init_on(fresh); }
+static void by_init(void) { by_init_on(MPI_COMM_WORLD); }
+
 /* What rank 0 does for each of the others. */
 enum answer { SENDS, RECEIVES, BOTH, JOINS, SENDS_PART };
 #define WAIT(name, answer)  \
@@ -187,6 +213,7 @@ static const struct {
     WAIT(by_waitall, SENDS),  WAIT(by_waitany, SENDS),  WAIT(by_waitsome, SENDS),
     WAIT(by_test, SENDS),     WAIT(by_testsome, SENDS), WAIT(by_barrier, JOINS),
     WAIT(by_scan, JOINS),     WAIT(by_dup, JOINS),      WAIT(by_parrived, SENDS_PART),
+    WAIT(by_creation, JOINS), WAIT(by_init, JOINS),     WAIT(by_creating_init, JOINS),
 };
 
 static void answer(enum answer answer, void (*wait)(void), int *scratch)
@@ -216,6 +243,8 @@ static void a_wait_moves_collectives(size_t which, int *scratch)
         mine[i] = test.rank + i;
         sum[i] = -1;
     }
+    MPI_Comm_dup(MPI_COMM_WORLD, &fresh);
+    MPI_Barrier(fresh);
     MPI_Iallreduce(mine, sum, ELEMENTS, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &request);
     if (test.rank == 0) {
         MPI_Wait(&request, MPI_STATUS_IGNORE);
@@ -226,6 +255,7 @@ static void a_wait_moves_collectives(size_t which, int *scratch)
     }
     test_check(sum[ELEMENTS - 1] == test.nranks * (ELEMENTS - 1) + test.nranks * (test.nranks - 1) / 2,
                "the sum is %d", sum[ELEMENTS - 1]);
+    MPI_Comm_free(&fresh);
 }
 
 int main(void)

@@ -10,6 +10,7 @@
 #include "base/param.h"
 #include "mpi/rondo_mpi.h"
 #include "net/peer.h"
+#include "shim/mpi/helper.h"
 #include "shim/mpi/mpis.h"
 #include "shim/mpi/shim.h"
 
@@ -460,12 +461,19 @@ rondo_status shim_comm_make_rondo(struct shim_comm *c, int device)
     return status;
 }
 
+int shim_comm_agree(const void *mine, void *all, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm)
+{
+    int helped = shim_help_begin(), code = PMPI_Allreduce(mine, all, count, type, op, comm);
+    shim_help_end(helped);
+    return code;
+}
+
 /* The ranks' votes, and Rondo's communicator. @return why all calls go to MPI */
 static enum shim_reason make_agreed(struct shim_comm *c, const struct shim_cells *cells)
 {
     struct vote mine, all;
     vote_fill(cells, c->gpu, &mine);
-    if (PMPI_Allreduce(&mine, &all, (int)(sizeof mine / sizeof(int64_t)), MPI_INT64_T, MPI_MAX, c->comm) !=
+    if (shim_comm_agree(&mine, &all, (int)(sizeof mine / sizeof(int64_t)), MPI_INT64_T, MPI_MAX, c->comm) !=
         MPI_SUCCESS) {
         return SHIM_BY_FAILED;
     }

@@ -95,7 +95,7 @@ static struct shim_comm *child_get(struct shim_comm *c)
     /* Of the children that are free here, and of one that this rank could make. */
     uint64_t mine = shim_comm_free_children(c) | (spare != NULL ? UINT64_C(1) << SHIM_MAX_CHILDREN : 0);
     uint64_t all = 0;
-    if (PMPI_Allreduce(&mine, &all, 1, MPI_UINT64_T, MPI_BAND, c->comm) == MPI_SUCCESS && all != 0) {
+    if (shim_comm_agree(&mine, &all, 1, MPI_UINT64_T, MPI_BAND, c->comm) == MPI_SUCCESS && all != 0) {
         int first = __builtin_ctzll(all);
         if (first < SHIM_MAX_CHILDREN) {
             child = c->children[first];

@@ -170,6 +170,8 @@ extern int shim_inside_mpi; /* MPI itself calls (coll_component.c); it calls err
 
 /** Look up a communicator that this thread did not use last. @return NULL: calls go to MPI. */
 struct shim_comm *shim_comm_find(MPI_Comm comm);
+/** MPI_Allreduce for the face itself, in which Rondo's calls under way move. @return MPI's code */
+int shim_comm_agree(const void *mine, void *all, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm);
 /** Create Rondo's communicator; collective. Sets cells, or leaves. */
 void shim_comm_make(struct shim_comm *c);
 /** @return memory for one more child, to be freed by the caller; NULL: there is no room or no memory */
