@@ -251,6 +251,85 @@ static void a_rank_may_correct_a_refused_call(void **state)
     fake_ranks(2, refused, NULL);
 }
 
+/* What no allowed algorithm carries is refused on all ranks, and counted on none: as a blocking call, on a
+ * stream, and in groups that have messages before it or behind it. */
+static void refused_by_the_tuner(struct fake_rank *r)
+{
+    enum { TOO_LARGE = 1 << 20 };
+    int32_t *x = calloc(TOO_LARGE, sizeof(*x)), y = 1;
+    rondo_stream stream;
+    FAKE_OK(r, rondo_stream_create(&stream));
+    FAKE_ERROR(
+        r, rondo_all_reduce(x, x, TOO_LARGE, RONDO_INT32, RONDO_SUM, r->comm, r->rank == 0 ? NULL : stream),
+        RONDO_INVALID_USAGE, "RONDO_ALGO");
+    FAKE_CALL(r, .coll = FAKE_ALL_REDUCE, .type = RONDO_INT32, .count = 9);
+    FAKE_OK(r, rondo_group_start());
+    if (r->rank == 0) {
+        FAKE_OK(r, rondo_all_reduce(x, x, TOO_LARGE, RONDO_INT32, RONDO_SUM, r->comm, NULL));
+        FAKE_OK(r, rondo_send(&y, 1, RONDO_INT32, 1, r->comm, NULL));
+    } else {
+        FAKE_OK(r, r->rank == 1 ? rondo_recv(&y, 1, RONDO_INT32, 0, r->comm, NULL) : RONDO_SUCCESS);
+        FAKE_OK(r, rondo_all_reduce(x, x, TOO_LARGE, RONDO_INT32, RONDO_SUM, r->comm, NULL));
+    }
+    FAKE_ERROR(r, rondo_group_end(), RONDO_INVALID_USAGE, "RONDO_ALGO");
+    FAKE_OK(r, r->rank == 0   ? rondo_send(&y, 1, RONDO_INT32, 1, r->comm, NULL)
+               : r->rank == 1 ? rondo_recv(&y, 1, RONDO_INT32, 0, r->comm, NULL)
+                              : RONDO_SUCCESS);
+    FAKE_CALL(r, .coll = FAKE_ALL_REDUCE, .type = RONDO_INT32, .count = 9);
+    FAKE_OK(r, rondo_stream_destroy(stream));
+    free(x);
+}
+
+static void a_call_that_no_algorithm_carries_is_counted_nowhere(void **state)
+{
+    (void)state;
+    fake_params("TIMEOUT", "100s", "ALGO", "allreduce:oneshot", "MAILBOX_SIZE", "16K", NULL);
+    fake_ranks(3, refused_by_the_tuner, NULL);
+}
+
+static void to_itself_of_nothing(struct fake_rank *r)
+{
+    int32_t x = 5;
+    FAKE_OK(r, rondo_send(NULL, 0, RONDO_INT32, r->rank, r->comm, NULL));
+    FAKE_OK(r, rondo_group_start());
+    FAKE_OK(r, rondo_recv(NULL, 0, RONDO_INT32, r->rank, r->comm, NULL));
+    FAKE_OK(r, rondo_all_reduce(&x, &x, 1, RONDO_INT32, RONDO_MAX, r->comm, NULL));
+    FAKE_OK(r, rondo_group_end());
+    FAKE_CHECK(r, x == 5);
+}
+
+static void a_message_to_itself_of_nothing_needs_no_partner(void **state)
+{
+    (void)state;
+    fake_params(NULL);
+    fake_ranks(1, to_itself_of_nothing, NULL);
+    fake_ranks(2, to_itself_of_nothing, NULL);
+}
+
+static void refused_children(struct fake_rank *r)
+{
+    int32_t x = 1;
+    rondo_comm *child = NULL;
+    for (int shrinks = 0; shrinks < 2; shrinks++) {
+        FAKE_OK(r, rondo_group_start());
+        if (shrinks) {
+            FAKE_ERROR(r, rondo_comm_shrink(r->comm, NULL, -1, 0, NULL, &child), RONDO_INVALID_ARGUMENT, "");
+        } else {
+            FAKE_ERROR(r, rondo_comm_split(r->comm, -7, 0, NULL, &child), RONDO_INVALID_ARGUMENT, "colo");
+        }
+        FAKE_OK(r, rondo_all_reduce(&x, &x, 1, RONDO_INT32, RONDO_SUM, r->comm, NULL));
+        FAKE_ERROR(r, rondo_group_end(), RONDO_INVALID_ARGUMENT, "");
+        FAKE_CHECK(r, x == 1, "a group made its calls without a communicator that was refused");
+    }
+}
+
+static void a_child_that_is_refused_ends_its_group(void **state)
+{
+    (void)state;
+    fake_params(NULL);
+    fake_ranks(2, refused_children, NULL);
+}
+
 /* Two communicators in a group have one wrong call each; the first error counts. */
 static void explained(struct fake_rank *r)
 {
@@ -285,6 +364,9 @@ int main(void)
         cmocka_unit_test(a_group_issues_all_before_it_waits_for_any),
         cmocka_unit_test(an_operation_may_be_destroyed_once_its_call_was_made),
         cmocka_unit_test(a_rank_may_correct_a_refused_call),
+        cmocka_unit_test(a_call_that_no_algorithm_carries_is_counted_nowhere),
+        cmocka_unit_test(a_message_to_itself_of_nothing_needs_no_partner),
+        cmocka_unit_test(a_child_that_is_refused_ends_its_group),
         cmocka_unit_test(every_communicator_of_a_failed_group_holds_its_first_error),
     };
     fake_watchdog(600);

@@ -447,15 +447,9 @@ rondo_status rondo_plan_cached(struct rondo_ctx *ctx, const struct rondo_task *t
 
 /* Calls of streams and groups that repeat: copy the prepared runs. The choice among algorithms costs more. */
 static rondo_status add_repeated(struct rondo_plan *plan, const struct rondo_task *t, uint32_t word,
-                                 int *added)
+                                 const struct rondo_cached *entry)
 {
-    struct rondo_cached *entry;
     int first = plan->nruns;
-    *added = 0;
-    RONDO_TRY(find_and_count(plan->ctx, t, 0, &entry));
-    if (entry == NULL) {
-        return RONDO_SUCCESS;
-    }
     for (int c = 0; c < entry->nruns; c++) {
         struct rondo_run *run;
         RONDO_TRY(rondo_plan_next_run(plan, &run));
@@ -470,29 +464,34 @@ static rondo_status add_repeated(struct rondo_plan *plan, const struct rondo_tas
         run->in_place = (uint8_t)ends_in_other_block(plan->ctx, &run->work);
         rondo_run_again(run);
     }
-    *added = 1;
     return RONDO_SUCCESS;
 }
 
-static rondo_status add_collective(struct rondo_plan *plan, const struct rondo_task *t, uint32_t word)
+/* A call that the tuner refuses has no number: as a blocking call it has none either. */
+static rondo_status add_collective(struct rondo_plan *plan, const struct rondo_task *t)
 {
     struct rondo_ctx *ctx = plan->ctx;
     struct rondo_selection selection;
-    int copies, added = 0, first = plan->nruns;
+    struct rondo_cached *entry = NULL;
+    uint32_t word;
+    int copies, first = plan->nruns, runs = ctx->job.nranks > 1 && !is_empty(t);
+    if (runs && !ctx->backend->is_gpu && cacheable(ctx, t)) {
+        RONDO_TRY(find_and_count(ctx, t, 0, &entry));
+    }
+    if (runs && entry == NULL) {
+        RONDO_TRY(rondo_plan_choose(ctx, t, &selection));
+    }
+    word = rondo_next_word(ctx, rondo_task_hash(t));
     if (ctx->job.nranks == 1) {
         return add_alone(plan, t);
     }
     note_call(plan, t, word);
-    if (is_empty(t)) {
+    if (!runs) {
         return RONDO_SUCCESS;
     }
-    if (!ctx->backend->is_gpu && cacheable(ctx, t)) {
-        RONDO_TRY(add_repeated(plan, t, word, &added));
-        if (added) {
-            return RONDO_SUCCESS;
-        }
+    if (entry != NULL) {
+        return add_repeated(plan, t, word, entry);
     }
-    RONDO_TRY(rondo_plan_choose(ctx, t, &selection));
     copies = copies_of(t, &selection);
     RONDO_TRY(copies ? add_copies(plan, t, word) : RONDO_SUCCESS);
     for (int c = 0; c < selection.primary.nchannels + selection.fallback.nchannels; c++) {
@@ -644,6 +643,22 @@ static rondo_status add_all_to_all(struct rondo_plan *plan, const struct rondo_t
     return RONDO_SUCCESS;
 }
 
+/* Does the tuner choose among algorithms for the call? Others are messages, which all_to_all may avoid. */
+static int is_chosen(const struct rondo_task *t)
+{
+    switch ((enum rondo_coll)t->coll) {
+    case RONDO_COLL_ALL_TO_ALL:
+    case RONDO_COLL_ALL_TO_ALLV:
+    case RONDO_COLL_GATHER:
+    case RONDO_COLL_GATHERV:
+    case RONDO_COLL_SCATTERV:
+    case RONDO_COLL_SCATTER:
+    case RONDO_COLL_SEND:
+    case RONDO_COLL_RECV: return 0;
+    default: return 1;
+    }
+}
+
 static rondo_status copy_arrays(struct rondo_plan *plan, struct rondo_task *t)
 {
     size_t n = (size_t)plan->ctx->job.nranks * sizeof(size_t);
@@ -670,18 +685,25 @@ rondo_status rondo_plan_add(struct rondo_plan *plan, const struct rondo_task *ta
     if (t.coll == RONDO_COLL_BARRIER) {
         ctx->backend->barrier_bytes(ctx, &t.send, &t.recv);
     }
-    word = rondo_next_word(ctx, rondo_task_hash(&t));
-    RONDO_TRY(rondo_fault("plan", ctx->job.rank, ctx->calls.seq));
+    RONDO_TRY(rondo_fault("plan", ctx->job.rank, ctx->calls.seq + 1));
     RONDO_TRY(copy_arrays(plan, &t));
-    switch ((enum rondo_coll)t.coll) {
-    case RONDO_COLL_ALL_TO_ALL:
-    case RONDO_COLL_ALL_TO_ALLV: note_call(plan, &t, word); return add_all_to_all(plan, &t, word);
-    case RONDO_COLL_GATHER:
-    case RONDO_COLL_GATHERV:
-    case RONDO_COLL_SCATTERV:
-    case RONDO_COLL_SCATTER: note_call(plan, &t, word); return rondo_plan_add_rooted(plan, &t);
-    default: return add_collective(plan, &t, word);
+    if (is_chosen(&t)) {
+        return add_collective(plan, &t);
     }
+    word = rondo_next_word(ctx, rondo_task_hash(&t));
+    note_call(plan, &t, word);
+    return t.coll == RONDO_COLL_ALL_TO_ALL || t.coll == RONDO_COLL_ALL_TO_ALLV
+               ? add_all_to_all(plan, &t, word)
+               : rondo_plan_add_rooted(plan, &t);
+}
+
+rondo_status rondo_plan_check_choice(const struct rondo_task *t)
+{
+    struct rondo_selection selection;
+    if (!t->ctx->running.may_refuse || t->ctx->job.nranks == 1 || !is_chosen(t) || is_empty(t)) {
+        return RONDO_SUCCESS;
+    }
+    return rondo_plan_choose(t->ctx, t, &selection);
 }
 
 rondo_status rondo_plan_fails(struct rondo_ctx *ctx, rondo_status status)

@@ -55,5 +55,7 @@ rondo_status rondo_plan_self_differs(const struct rondo_ctx *ctx, const struct r
 /** Check that each message from a rank to itself has its partner in the group. Call it before any call is
  * numbered: an error then changes nothing. */
 rondo_status rondo_plan_check_selves(const struct rondo_task *tasks, int n);
+/** Check that an algorithm is allowed that can carry the call; likewise. */
+rondo_status rondo_plan_check_choice(const struct rondo_task *t);
 
 #endif

@@ -83,7 +83,7 @@ rondo_status rondo_plan_add_p2p(struct rondo_plan *plan, const struct rondo_task
     struct rondo_run *run;
     struct rondo_work *w;
     if (peer == ctx->job.rank) {
-        return add_to_self(plan, t);
+        return t->count > 0 ? add_to_self(plan, t) : RONDO_SUCCESS;
     }
     RONDO_TRY(rondo_p2p_get(ctx, peer, is_send, &p2p));
     p2p->calls[is_send]++;
@@ -171,9 +171,11 @@ rondo_status rondo_plan_check(const struct rondo_plan *plan)
     return RONDO_LIKELY(plan->nself == 0) ? RONDO_SUCCESS : no_partner(plan->self);
 }
 
+/* One of no elements needs no partner. */
 static int is_to_self(const struct rondo_task *t)
 {
-    return (t->coll == RONDO_COLL_SEND || t->coll == RONDO_COLL_RECV) && t->root == t->ctx->job.rank;
+    return (t->coll == RONDO_COLL_SEND || t->coll == RONDO_COLL_RECV) && t->root == t->ctx->job.rank &&
+           t->count > 0;
 }
 
 rondo_status rondo_plan_check_selves(const struct rondo_task *tasks, int n)

@@ -105,6 +105,7 @@ struct rondo_running {
     int told;           /* rondo-doctor sees what this rank waits for */
     int lingers;        /* a rank that a drop did not wait for; -1: none */
     struct rondo_allowed allowed;
+    int may_refuse;                   /* not all is allowed: a call may find no algorithm */
     struct rondo_tune *tune;          /* RONDO_TUNE_FILE; NULL: none. Owned; layout.measured points into it */
     struct rondo_tuner_plugin *tuner; /* NULL: none */
     const struct rondo_choice *forced; /* replaces the tuner's selection; NULL: nothing does. Not owned */

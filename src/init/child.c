@@ -4,9 +4,11 @@
 
 #include <string.h>
 
+#include "base/inside.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/param.h"
+#include "call/group.h"
 #include "call/report.h"
 #include "call/stream.h"
 #include "call/wait.h"
@@ -136,17 +138,28 @@ fail:
     return status;
 }
 
+/* Enter a communicator. An error refuses the open group, too. */
+static rondo_status enter(rondo_comm *comm, const char *call, struct rondo_ctx **parent)
+{
+    rondo_status status = rondo_comm_enter(comm, call, parent);
+    if (status != RONDO_SUCCESS && !rondo_is_inside_call()) {
+        rondo_group_note_error(status);
+    }
+    return status;
+}
+
 rondo_status rondo_comm_split(rondo_comm *comm, int color, int key, const rondo_config *config,
                               rondo_comm **newcomm)
 {
     struct rondo_ctx *parent;
     rondo_status status;
-    RONDO_TRY(rondo_comm_enter(comm, "rondo_comm_split", &parent));
+    RONDO_TRY(enter(comm, "rondo_comm_split", &parent));
     status = rondo_ctx_ready(parent);
     if (status == RONDO_SUCCESS) {
         status = split(parent, color, key, config, newcomm);
     }
     rondo_ctx_keep_error(parent, status);
+    rondo_group_note_error(status);
     rondo_comm_leave(comm);
     return status;
 }
@@ -295,8 +308,9 @@ rondo_status rondo_comm_shrink(rondo_comm *comm, const int *exclude, int nexclud
 {
     struct rondo_ctx *parent;
     rondo_status status;
-    RONDO_TRY(rondo_comm_enter(comm, "rondo_comm_shrink", &parent));
+    RONDO_TRY(enter(comm, "rondo_comm_shrink", &parent));
     status = rondo_ctx_keep_error(parent, shrink(parent, exclude, nexclude, flags, config, newcomm));
+    rondo_group_note_error(status);
     rondo_comm_leave(comm);
     return status;
 }

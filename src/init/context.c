@@ -106,6 +106,7 @@ rondo_status rondo_ctx_create(int rank, int nranks, const rondo_config *config, 
                                                                                        : &rondo_backend_host;
     pthread_mutex_init(&ctx->queue.lock, NULL);
     RONDO_TRY_GOTO(rondo_tune_allowed(&ctx->running.allowed), fail);
+    ctx->running.may_refuse = !rondo_allowed_all(&ctx->running.allowed);
     RONDO_TRY_GOTO(ctx->backend->open(ctx), fail);
     RONDO_TRY_GOTO(rondo_gpu.check_pointers(ctx), fail);
     rondo_ctx_policy(ctx);

@@ -184,6 +184,12 @@ void rondo_allowed_rank_order(struct rondo_allowed *allowed)
 
 int rondo_tune_is_strict(void) { return rondo_params()->determinism == RONDO_DETERMINISM_STRICT; }
 
+int rondo_allowed_all(const struct rondo_allowed *allowed)
+{
+    struct rondo_allowed all;
+    return rondo_allowed_parse(&all, NULL, NULL) == RONDO_SUCCESS && memcmp(allowed, &all, sizeof(all)) == 0;
+}
+
 rondo_status rondo_tune_allowed(struct rondo_allowed *allowed)
 {
     const struct rondo_params *params = rondo_params();

@@ -48,6 +48,8 @@ rondo_status rondo_allowed_parse(struct rondo_allowed *allowed, const char *algo
 void rondo_allowed_rank_order(struct rondo_allowed *allowed);
 /** What RONDO_ALGO, RONDO_PROTO, RONDO_DIRECT and RONDO_DETERMINISM allow. @return as rondo_allowed_parse. */
 rondo_status rondo_tune_allowed(struct rondo_allowed *allowed);
+/** @return 1: all is allowed, so that no call can be refused. */
+int rondo_allowed_all(const struct rondo_allowed *allowed);
 /** RONDO_DETERMINISM=strict: rings are in rank order, and reductions run from rank 0 to the last. */
 int rondo_tune_is_strict(void);
 
