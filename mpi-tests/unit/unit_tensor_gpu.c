@@ -256,6 +256,50 @@ static void checked(struct fake_rank *r)
 
 ALL_WIRES(the_checksum_of_a_tensor_of_a_gpu_is_checked, 2, checked)
 
+/* What was registered for the only tensor is given back, freed by cudaFree or by the store. */
+static void frees(struct fake_rank *r)
+{
+    static int before;
+    rondo_tensor_store *store;
+    struct device d;
+    device_open(&d, r->rank);
+    void *gpu = on_gpu(BYTES);
+    rondo_tensor t = tensor_of(r->rank == 0 ? gpu : NULL, r->rank == 0 ? BYTES : 0);
+    t.memory = RONDO_TENSOR_CUDA;
+    FAKE_OK(r, rondo_tensor_store_create(r->comm, NULL, &store));
+    if (r->rank == 0) {
+        FAKE_OK(r, rondo_tensor_publish(store, "g", 0, &t, RONDO_TENSOR_UNTIL_RETIRED, NULL));
+    } else {
+        FAKE_OK(r, rondo_tensor_recv(store, "g", 0, 0, &t, NULL));
+        before = fake_verbs_live(FAKE_MR);
+    }
+    FAKE_OK(r, rondo_barrier(r->comm, NULL));
+    int frees = *(int *)r->arg;
+    if (r->rank == 0) {
+        FAKE_OK(r, rondo_tensor_retire(store, 0));
+    }
+    if (r->rank == frees && r->rank == 1) {
+        FAKE_OK(r, rondo_tensor_free(store, t.data));
+    } else if (r->rank == frees) {
+        gpu_free(gpu);
+    }
+    UNTIL(r, store, fake_verbs_live(FAKE_MR) < before);
+    FAKE_OK(r, rondo_barrier(r->comm, NULL));
+    FAKE_OK(r, rondo_tensor_store_destroy(store));
+    if (r->rank != 0 || frees != 0) gpu_free(gpu);
+    device_close(&d);
+}
+
+static void memory_that_was_freed_is_not_registered_any_more(void **state)
+{
+    (void)state;
+    for (int rank = 0; rank < 2; rank++) {
+        use_wire(VERBS);
+        fake_ranks(2, frees, &rank);
+        end_wire(VERBS);
+    }
+}
+
 static void misuse(struct fake_rank *r)
 {
     static uint8_t host[BYTES];
@@ -307,6 +351,7 @@ int main(void)
         cmocka_unit_test(a_nic_that_refuses_gpu_memory_is_replaced_by_the_host),
         cmocka_unit_test(a_tensor_of_a_gpu_can_be_packed_by_its_owner),
         cmocka_unit_test(the_checksum_of_a_tensor_of_a_gpu_is_checked),
+        cmocka_unit_test(memory_that_was_freed_is_not_registered_any_more),
         cmocka_unit_test(memory_that_is_no_gpus_is_an_error),
     };
     fake_watchdog(300);

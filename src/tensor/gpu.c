@@ -93,6 +93,8 @@ int rondo_tensor_gpu_region(const void *data, size_t bytes, struct rondo_tensor_
     return 1;
 }
 
+uint64_t rondo_tensor_gpu_epoch(void) { return rondo_gpu_epoch(); }
+
 rondo_status rondo_tensor_gpu_of(const void *data, size_t bytes, int *ordinal)
 {
     enum rondo_pointer_kind kind;
@@ -309,6 +311,8 @@ rondo_status rondo_tensor_gpu_register(struct rondo_tensor_gpus **gpus, int ordi
     (void)gpus, (void)ordinal, (void)device, (void)comm, (void)memory, (void)region, (void)registered;
     return none();
 }
+
+uint64_t rondo_tensor_gpu_epoch(void) { return 0; }
 
 void rondo_tensor_gpus_release(struct rondo_tensor_gpus **gpus) { (void)gpus; }
 

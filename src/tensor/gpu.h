@@ -1,7 +1,7 @@
 /*
  * Tensors in memory of GPUs. Contents are copied to and from host memory, except where a NIC registers the
- * GPU's memory itself (regions.h). Without CUDA (RONDO_CUDA) every function but the releases is an error. The
- * store's lock protects it; copies are made with the lock held.
+ * GPU's memory itself (regions.h). Without CUDA (RONDO_CUDA) every function but the releases and the epoch is
+ * an error. The store's lock protects it; copies are made with the lock held.
  */
 #ifndef RONDO_TENSOR_GPU_H
 #define RONDO_TENSOR_GPU_H
@@ -31,6 +31,8 @@ rondo_status rondo_tensor_gpu_current(int *ordinal);
 rondo_status rondo_tensor_gpu_alloc(struct rondo_tensor_gpus **gpus, int ordinal, size_t bytes, void **data);
 /** @return 0: it is not from rondo_tensor_gpu_alloc. */
 int rondo_tensor_gpu_free(struct rondo_tensor_gpus **gpus, void *data);
+/** A number that grows whenever memory of Rondo's on a GPU is allocated or freed. */
+uint64_t rondo_tensor_gpu_epoch(void);
 /** The allocation that holds all of [data, data + bytes). @return 0: none. */
 int rondo_tensor_gpu_region(const void *data, size_t bytes, struct rondo_tensor_gpu_region *region);
 /** Register an allocation with a comm of a NIC of these kinds of memory (rondo_net_properties), by DMA-BUF or

@@ -22,6 +22,7 @@ static struct rondo_tensor_kept *kept_find(struct rondo_tensor_regions *regions,
 static void kept_end(struct rondo_tensor_regions *regions, struct rondo_tensor_kept *kept)
 {
     regions->device->unreg(regions->comm, kept->region);
+    regions->ngpu -= kept->on_gpu;
     memset(kept, 0, sizeof(*kept));
 }
 
@@ -60,7 +61,7 @@ static struct rondo_tensor_kept *kept_room(struct rondo_tensor_regions *regions)
 
 void rondo_tensor_regions_end_gone(struct rondo_tensor_regions *regions)
 {
-    regions->epoch = rondo_region_epoch();
+    regions->epoch = rondo_region_epoch() + rondo_tensor_gpu_epoch(); /* both only grow */
     for (int i = 0; i < RONDO_TENSOR_REGIONS; i++) {
         struct rondo_tensor_kept *kept = &regions->kept[i];
         if (kept->id != 0 && !kept->gone && is_gone(kept)) {
@@ -106,6 +107,7 @@ static rondo_status hold_gpu(struct rondo_tensor_conn *conn, struct rondo_tensor
         kept->base = region.base;
         kept->bytes = region.bytes;
         kept->on_gpu = 1;
+        regions->ngpu++;
         conn->core->stats.registrations++;
     }
     kept->uses++;

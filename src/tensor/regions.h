@@ -8,7 +8,10 @@
 #include "net/netdev.h"
 #include "tensor/store.h"
 
-enum { RONDO_TENSOR_REGIONS = 64 /* registrations that a comm keeps */ };
+enum {
+    RONDO_TENSOR_REGIONS = 64,        /* registrations that a comm keeps */
+    RONDO_TENSOR_LOOK_AT_GPUS = 1024, /* looks for memory that is gone: cudaFree tells nobody */
+};
 
 struct rondo_tensor_kept {
     uint64_t id; /* of the region, or of a GPU's allocation; 0: free */
@@ -24,7 +27,9 @@ struct rondo_tensor_regions { /* zeroed, except for device, comm, apart and memo
     int apart;       /* the device registers nothing: it sends and receives any memory */
     uint32_t memory; /* kinds that it registers (rondo_net_properties) */
     int no_gpu;      /* it has refused memory of a GPU */
-    uint64_t epoch;  /* of regions, when it was last looked for memory that is gone */
+    uint64_t epoch;  /* of memory, when it was last looked for what is gone */
+    int ngpu;        /* registrations of memory of GPUs */
+    uint32_t looks;
     struct rondo_tensor_kept kept[RONDO_TENSOR_REGIONS];
 };
 
@@ -38,7 +43,8 @@ void rondo_tensor_unhold(struct rondo_tensor_regions *regions, struct rondo_tens
 void rondo_tensor_regions_end_gone(struct rondo_tensor_regions *regions);
 static inline void rondo_tensor_regions_look(struct rondo_tensor_regions *regions)
 {
-    if (regions->epoch != rondo_region_epoch()) {
+    if (regions->epoch != rondo_region_epoch() + rondo_tensor_gpu_epoch() ||
+        (regions->ngpu > 0 && ++regions->looks % RONDO_TENSOR_LOOK_AT_GPUS == 0)) {
         rondo_tensor_regions_end_gone(regions);
     }
 }
