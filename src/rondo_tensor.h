@@ -13,7 +13,9 @@
  *  - Any thread may use a store at any time, except to destroy it. A forked child may not use it.
  *  - A store serves pulls of other ranks from a thread of its own, so that a publisher may compute, or wait
  *    for something else. Threads that wait make progress themselves. Callbacks (rondo_tensor_ops) run in any
- *    of these threads, on any current GPU; they must not call a store, and must not wait for other ranks.
+ *    of these threads, on any current GPU; they must not call a store, and must not wait for other ranks. Other
+ *    threads may use the store meanwhile, and have unpack and release of other tensors called; but pack is
+ *    called once at a time.
  *  - Either order works: a pull may come before the tensor is published.
  *  - A pull completes when the content has landed in the consumer's memory; a publication completes when all
  *    pulls that it was for have landed.

@@ -36,7 +36,9 @@ static void response_end(struct rondo_tensor_response *response, int landed)
 {
     struct rondo_tensor_core *core = response->conn->core;
     struct rondo_tensor_pub *pub = response->pub;
-    rondo_tensor_map_remove(&response->conn->responses, &response->node);
+    if (!response->dropped) {
+        rondo_tensor_map_remove(&response->conn->responses, &response->node);
+    }
     if (response->staged != NULL) {
         (void)rondo_tensor_arenas_free(&core->arenas, response->staged);
     }
@@ -133,6 +135,25 @@ static void unlink_queued(struct rondo_tensor_response *response)
     rondo_tensor_queue_remove(&response->conn->sends, response);
 }
 
+static void unlink_unfilled(struct rondo_tensor_response *response)
+{
+    struct rondo_tensor_core *core = response->conn->core;
+    rondo_tensor_queue_remove(&core->unfilled, response);
+    core->nunfilled--;
+}
+
+/* Take it off the queue that it waits in. */
+static void unlink_anywhere(struct rondo_tensor_response *response)
+{
+    if (response->state == RONDO_TENSOR_WAITING) {
+        unlink_waiting(response);
+    } else if (response->state == RONDO_TENSOR_UNFILLED) {
+        unlink_unfilled(response);
+    } else if (response->state == RONDO_TENSOR_QUEUED) {
+        unlink_queued(response);
+    }
+}
+
 /* Tell the puller that there is no content; the response ends. */
 static void refuse(struct rondo_tensor_response *response, rondo_status status, const char *text)
 {
@@ -189,55 +210,65 @@ static int must_stage(const struct rondo_tensor_response *response)
             !conn->wire->takes_gpu(response->conn, response->data, response->meta.bytes, response->gpu));
 }
 
-/* Set meta, data and checksum of the part. */
-static rondo_status prepare(struct rondo_tensor_response *response, struct rondo_tensor_meta *known)
+static int is_packed(const struct rondo_tensor_response *response)
+{
+    return response->pub->meta.packed && !response->pub->meta.dead;
+}
+
+/* Set meta and data of the part. The flag KNOWN stays if the receiver's meta-data is right. */
+static rondo_status find_part(struct rondo_tensor_response *response)
 {
     const struct rondo_tensor_pub *pub = response->pub;
-    const rondo_tensor *tensor = &pub->tensor;
+    const struct rondo_tensor_meta known = response->meta;
     uint64_t offset;
-    *known = response->meta;
     RONDO_TRY(rondo_tensor_meta_slice(&pub->meta, &response->slice, &response->meta, &offset));
-    if (pub->meta.packed && !pub->meta.dead) {
+    if (!rondo_tensor_meta_same(&known, &response->meta)) {
+        response->flags &= ~(uint32_t)RONDO_TENSOR_KNOWN;
+    }
+    if (is_packed(response)) {
         RONDO_TRY(stage_new(response));
         response->data = response->staged;
-        RONDO_TRY(tensor->ops->pack(tensor->arg, response->staged, response->meta.bytes));
-        response_unhold(response);
     } else {
-        response->data = (const uint8_t *)tensor->data + offset;
+        response->data = (const uint8_t *)pub->tensor.data + offset;
         response->gpu = response->meta.bytes > 0 ? pub->gpu : RONDO_TENSOR_NO_GPU;
     }
-    if (must_stage(response)) {
-        RONDO_TRY(rondo_tensor_stage(response));
+    return must_stage(response) ? rondo_tensor_stage(response) : RONDO_SUCCESS;
+}
+
+/* Is filling it the user's code, or long? Then it happens without the lock. */
+static int fills_apart(const struct rondo_tensor_response *response)
+{
+    return is_packed(response) ||
+           ((response->flags & RONDO_TENSOR_CHECKED) != 0 && response->meta.bytes >= RONDO_TENSOR_APART);
+}
+
+/* Pack the part, and make its checksum. The response is in the map, or FILLING, and its data held. */
+static rondo_status fill(struct rondo_tensor_response *response)
+{
+    const rondo_tensor *tensor = &response->pub->tensor;
+    size_t bytes = response->meta.bytes;
+    if (is_packed(response)) {
+        RONDO_TRY(tensor->ops->pack(tensor->arg, response->staged, bytes));
     }
     if (response->flags & RONDO_TENSOR_CHECKED) {
-        response->checksum = rondo_hash(response->data, response->meta.bytes, 0);
+        response->checksum = rondo_hash(response->data, bytes, 0);
     }
     return RONDO_SUCCESS;
 }
 
-/* The publication is there: write the content, or first say what it will be. */
-static void answer(struct rondo_tensor_response *response, struct rondo_tensor_pub *pub)
+/* Write the content, or first say what it will be. */
+static void go_on(struct rondo_tensor_response *response, rondo_status filled)
 {
     struct rondo_tensor_conn *conn = response->conn;
-    struct rondo_tensor_meta known;
-    rondo_status status;
-    if (pub->status != RONDO_SUCCESS) {
-        response->step = pub->step;
-        refuse(response, pub->status, pub->text);
+    if (filled != RONDO_SUCCESS) {
+        refuse_with_error(response, filled);
         return;
     }
-    pub->left -= pub->left != UINT64_MAX;
-    pub->holds++;
-    pub->unlanded++;
-    response->holds = 1;
-    response->pub = pub;
-    response->step = pub->step;
-    status = prepare(response, &known);
-    if (status != RONDO_SUCCESS) {
-        refuse_with_error(response, status);
-        return;
+    if (is_packed(response)) {
+        response_unhold(response);
+        rondo_tensor_pub_settle(conn->core, response->pub);
     }
-    if ((response->flags & RONDO_TENSOR_KNOWN) != 0 && rondo_tensor_meta_same(&known, &response->meta)) {
+    if (response->flags & RONDO_TENSOR_KNOWN) {
         rondo_tensor_conn_send(conn, response);
         return;
     }
@@ -250,6 +281,83 @@ static void answer(struct rondo_tensor_response *response, struct rondo_tensor_p
                                             .meta = response->meta,
                                             .checksum = response->checksum };
     rondo_tensor_conn_doom(conn, rondo_tensor_say(conn, &message));
+}
+
+/* The publication is there. */
+static void answer(struct rondo_tensor_response *response, struct rondo_tensor_pub *pub)
+{
+    struct rondo_tensor_core *core = response->conn->core;
+    rondo_status status;
+    if (pub->status != RONDO_SUCCESS) {
+        response->step = pub->step;
+        refuse(response, pub->status, pub->text);
+        return;
+    }
+    pub->left -= pub->left != UINT64_MAX;
+    pub->holds++;
+    pub->unlanded++;
+    response->holds = 1;
+    response->pub = pub;
+    response->step = pub->step;
+    status = find_part(response);
+    if (status == RONDO_SUCCESS && fills_apart(response)) {
+        response->state = RONDO_TENSOR_UNFILLED;
+        rondo_tensor_queue_insert(&core->unfilled, response, core->unfilled.last);
+        core->nunfilled++;
+        return;
+    }
+    go_on(response, status == RONDO_SUCCESS ? fill(response) : status);
+}
+
+/* Nothing of a content will be written from now on. */
+static rondo_status say_cancelled(struct rondo_tensor_conn *conn, uint32_t index, uint32_t epoch)
+{
+    struct rondo_tensor_message message = { .type = RONDO_TENSOR_CANCELLED, .index = index, .epoch = epoch };
+    return rondo_tensor_say(conn, &message);
+}
+
+static rondo_status clone_content(struct rondo_tensor_response *response)
+{
+    RONDO_TRY(rondo_tensor_stage(response));
+    response->conn->core->stats.cloned_bytes += response->meta.bytes;
+    return RONDO_SUCCESS;
+}
+
+/* It was filled. Meanwhile nobody may have wanted it any more, and its publication may have ended. */
+static void fill_end(struct rondo_tensor_response *response, rondo_status status)
+{
+    struct rondo_tensor_conn *conn = response->conn;
+    if (response->dropped || response->cancelled) {
+        rondo_status said = response->answers && !response->dropped
+                                ? say_cancelled(conn, response->index, response->epoch)
+                                : RONDO_SUCCESS;
+        response_end(response, 0);
+        rondo_tensor_conn_doom(conn, said);
+    } else {
+        int clones = status == RONDO_SUCCESS && response->pub->ended && response->staged == NULL;
+        go_on(response, clones ? clone_content(response) : status);
+    }
+    rondo_tensor_conn_flush(conn); /* before the next one is filled */
+}
+
+int rondo_tensor_fill(struct rondo_tensor_core *core)
+{
+    size_t n = core->filling == NULL ? core->nunfilled : 0, filled = 0; /* more may come for ever */
+    for (; filled < n && core->unfilled.first != NULL && core->filling == NULL; filled++) {
+        struct rondo_tensor_response *response = core->unfilled.first;
+        unlink_unfilled(response);
+        response->state = RONDO_TENSOR_FILLING;
+        core->filling = response;
+        pthread_mutex_unlock(&core->lock);
+        rondo_status status = fill(response);
+        pthread_mutex_lock(&core->lock);
+        core->filling = NULL;
+        fill_end(response, status);
+    }
+    if (filled > 0 && core->unfilled.first != NULL && core->has_thread) {
+        rondo_tensor_door_ring(core->door); /* it slept while this thread filled the others */
+    }
+    return filled > 0;
 }
 
 static struct rondo_tensor_response *oldest(const struct rondo_tensor_core *core,
@@ -467,34 +575,25 @@ rondo_status rondo_tensor_on_re_request(struct rondo_tensor_conn *conn, const st
     return RONDO_SUCCESS;
 }
 
-/* Nothing of the content will be written from now on. */
-static rondo_status say_cancelled(struct rondo_tensor_conn *conn, const struct rondo_tensor_message *m)
-{
-    struct rondo_tensor_message message = { .type = RONDO_TENSOR_CANCELLED,
-                                            .index = m->index,
-                                            .epoch = m->epoch };
-    return (m->flags & RONDO_TENSOR_ANSWER) != 0 ? rondo_tensor_say(conn, &message) : RONDO_SUCCESS;
-}
-
 rondo_status rondo_tensor_on_cancel(struct rondo_tensor_conn *conn, const struct rondo_tensor_message *m)
 {
     struct rondo_tensor_response *response = response_find(conn, m->index);
+    int answers = (m->flags & RONDO_TENSOR_ANSWER) != 0;
     if (response == NULL) { /* the content has gone out, or it was a question for a rank */
         rondo_tensor_locate_forget(conn, m->index);
         later_forget(conn, m->index);
-        return say_cancelled(conn, m);
-    }
-    if (response->state == RONDO_TENSOR_SENDING) {
+    } else if (response->state == RONDO_TENSOR_SENDING) {
         response->cancelled = 1;
         return RONDO_SUCCESS; /* the whole content comes */
+    } else if (response->state == RONDO_TENSOR_FILLING) {
+        response->cancelled = 1;
+        response->answers = answers; /* when it has been filled */
+        return RONDO_SUCCESS;
+    } else {
+        unlink_anywhere(response);
+        response_end(response, 0);
     }
-    if (response->state == RONDO_TENSOR_WAITING) {
-        unlink_waiting(response);
-    } else if (response->state == RONDO_TENSOR_QUEUED) {
-        unlink_queued(response);
-    }
-    response_end(response, 0);
-    return say_cancelled(conn, m);
+    return answers ? say_cancelled(conn, m->index, m->epoch) : RONDO_SUCCESS;
 }
 
 rondo_status rondo_tensor_on_delivered(struct rondo_tensor_conn *conn, const struct rondo_tensor_message *m)
@@ -579,16 +678,11 @@ void rondo_tensor_sent(struct rondo_tensor_response *response, int dropped)
 /* Copy what is not with a wire yet. */
 static void clone_part(struct rondo_tensor_response *response)
 {
-    struct rondo_tensor_core *core = response->conn->core;
-    rondo_status status = rondo_tensor_stage(response);
+    rondo_status status = clone_content(response);
     if (status != RONDO_SUCCESS) {
-        if (response->state == RONDO_TENSOR_QUEUED) {
-            unlink_queued(response);
-        }
+        unlink_anywhere(response);
         refuse_with_error(response, status);
-        return;
     }
-    core->stats.cloned_bytes += response->meta.bytes;
 }
 
 /* Clone for, or drop, the responses of publications that end. */
@@ -598,16 +692,15 @@ void rondo_tensor_responses_leave(struct rondo_tensor_conn *conn, int drop)
         for (struct rondo_tensor_node *node = conn->responses.bucket[i], *next; node != NULL; node = next) {
             struct rondo_tensor_response *response = (struct rondo_tensor_response *)(void *)node;
             next = node->next;
-            if (response->pub == NULL || !response->pub->ended || response->state == RONDO_TENSOR_SENDING ||
-                (response->state == RONDO_TENSOR_SENT && !drop)) {
+            if (response->pub == NULL || !response->pub->ended || response->state == RONDO_TENSOR_SENDING) {
                 continue;
             }
-            if (drop && response->state == RONDO_TENSOR_QUEUED) {
-                unlink_queued(response);
-            }
-            if (drop) {
+            if (response->state == RONDO_TENSOR_FILLING) {
+                response->cancelled |= drop; /* else it is cloned when it was filled */
+            } else if (drop) {
+                unlink_anywhere(response);
                 response_end(response, 0);
-            } else if (response->holds) {
+            } else if (response->holds && response->state != RONDO_TENSOR_UNFILLED) {
                 clone_part(response);
             }
         }
@@ -634,6 +727,9 @@ void rondo_tensor_end_waiting(struct rondo_tensor_core *core, struct rondo_tenso
 int rondo_tensor_pubs_idle(void *arg)
 {
     const struct rondo_tensor_core *core = arg;
+    if (core->filling != NULL && core->filling->pub->ended) {
+        return 0;
+    }
     for (const struct rondo_tensor_conn *conn = core->conns; conn != NULL; conn = conn->next) {
         for (size_t i = 0; i < conn->responses.nbuckets; i++) {
             for (struct rondo_tensor_node *node = conn->responses.bucket[i]; node != NULL;
@@ -673,8 +769,13 @@ void rondo_tensor_responses_drop(struct rondo_tensor_conn *conn)
     conn->sends = (struct rondo_tensor_queue){ NULL, NULL };
     while ((node = rondo_tensor_map_any(&conn->responses, &from)) != NULL) {
         struct rondo_tensor_response *response = (struct rondo_tensor_response *)(void *)node;
-        if (response->state == RONDO_TENSOR_WAITING) {
-            unlink_waiting(response);
+        if (response->state == RONDO_TENSOR_FILLING) { /* it ends when it has been filled */
+            rondo_tensor_map_remove(&conn->responses, node);
+            response->dropped = 1;
+            continue;
+        }
+        if (response->state != RONDO_TENSOR_QUEUED) {
+            unlink_anywhere(response);
         }
         response_end(response, 0);
     }

@@ -422,6 +422,7 @@ static rondo_status publish(rondo_tensor_store *store, const char *what, const c
     if (request_out != NULL) {
         *request_out = request;
     }
+    (void)rondo_tensor_fill(core); /* for those that have waited for it */
     return leave(core, RONDO_SUCCESS);
 }
 

@@ -478,6 +478,7 @@ void rondo_tensor_pulls_begin(struct rondo_tensor_request *request)
         }
     }
     rondo_tensor_flush_all(request->core);
+    (void)rondo_tensor_fill(request->core); /* what others have asked for meanwhile */
 }
 
 /* ---- messages in ---- */

@@ -130,6 +130,7 @@ static void progress_conns(struct rondo_tensor_core *core, int *moved)
     for (struct rondo_tensor_conn *conn = core->conns; conn != NULL; conn = conn->next) {
         (void)rondo_tensor_conn_progress(conn, moved);
     }
+    *moved |= rondo_tensor_fill(core);
     if (core->unflushed) {
         core->unflushed = 0;
         rondo_tensor_flush_all(core);
@@ -478,11 +479,12 @@ static void stop_thread(struct rondo_tensor_core *core)
 
 static int nobody_copies(void *arg)
 {
-    const struct rondo_tensor_conn *conn = ((const struct rondo_tensor_core *)arg)->conns;
+    const struct rondo_tensor_core *core = arg;
+    const struct rondo_tensor_conn *conn = core->conns;
     while (conn != NULL && !conn->busy && !conn->closing) {
         conn = conn->next;
     }
-    return conn == NULL;
+    return conn == NULL && core->filling == NULL;
 }
 
 /* The store ends with this thread's sentence. Afterwards nothing uses the communicator. */

@@ -2,7 +2,8 @@
  * A store inside: what a rank publishes, what others ask it for, what it pulls, and its connections. One lock
  * protects all of it (core->lock); functions expect it held unless they say otherwise. Wires drop it only
  * while they copy a content (rondo_tensor_place), or it is checked and copied on where it has landed
- * (rondo_tensor_landed), and then touch nothing else.
+ * (rondo_tensor_landed), and then touch nothing else. Publishers drop it to fill contents
+ * (rondo_tensor_fill).
  *
  *     publish.c   keys -> publications
  *     answer.c    responses: what others have asked for
@@ -85,24 +86,28 @@ struct rondo_tensor_pub {
 };
 
 enum rondo_tensor_answer {
-    RONDO_TENSOR_WAITING, /* for the publication */
-    RONDO_TENSOR_ASKED,   /* the meta-data was sent; the re-request has not come */
-    RONDO_TENSOR_QUEUED,  /* the content is in the connection's queue */
-    RONDO_TENSOR_SENDING, /* it is with the wire */
-    RONDO_TENSOR_SENT     /* until the other end says that it has landed */
+    RONDO_TENSOR_WAITING,  /* for the publication */
+    RONDO_TENSOR_UNFILLED, /* it is in core->unfilled: it must be packed, or its checksum made */
+    RONDO_TENSOR_FILLING,  /* a thread does that, without the lock */
+    RONDO_TENSOR_ASKED,    /* the meta-data was sent; the re-request has not come */
+    RONDO_TENSOR_QUEUED,   /* the content is in the connection's queue */
+    RONDO_TENSOR_SENDING,  /* it is with the wire */
+    RONDO_TENSOR_SENT      /* until the other end says that it has landed */
 };
 
 /* A request of another rank (or of this one), until its content has landed. */
 struct rondo_tensor_response {
     struct rondo_tensor_node node;               /* in conn->responses, by index */
-    struct rondo_tensor_response *next, *before; /* waiting for a key, or in the connection's queue */
+    struct rondo_tensor_response *next, *before; /* in a queue: of a key, the store, or the connection */
     struct rondo_tensor_conn *conn;
     struct rondo_tensor_waits *waits; /* while WAITING */
     uint64_t came;                    /* counts those that had to wait */
     struct rondo_tensor_pub *pub;
     enum rondo_tensor_answer state;
     int holds;                /* it needs pub's data */
-    int cancelled, delivered; /* while it is SENDING, what the other end said meanwhile */
+    int cancelled, delivered; /* while it is SENDING or FILLING, what the other end said meanwhile */
+    int answers;              /* while it is FILLING: the other end wants to know when it has ended */
+    int dropped;              /* its connection has ended while it was FILLING; it is in no map */
     uint32_t index, flags, epoch;
     uint64_t step; /* as asked; then the publication's */
     rondo_tensor_slice slice;
@@ -295,7 +300,10 @@ struct rondo_tensor_core {
     uint64_t retired; /* the highest step that was retired */
     uint32_t epoch;
     int unflushed; /* a message went to another connection than the one that is read */
-    int unserved;  /* a pull was given back to a publication */
+    struct rondo_tensor_queue unfilled;
+    size_t nunfilled;
+    struct rondo_tensor_response *filling; /* NULL: none; one at a time, so that callbacks are, too */
+    int unserved;                          /* a pull was given back to a publication */
     struct rondo_tensor_later *later, *later_last;
 
     struct rondo_tensor_response *spare; /* that have ended */
@@ -352,6 +360,9 @@ rondo_status rondo_tensor_pub_add(struct rondo_tensor_core *core, const char *ke
                                   struct rondo_tensor_request *request);
 rondo_status rondo_tensor_pub_add_error(struct rondo_tensor_core *core, const char *key, uint64_t step,
                                         rondo_status status, const char *text);
+/** Pack, and make checksums, without the lock, what requests wait for, unless another thread does. Then it is
+ * written. @return 1: there was some. */
+int rondo_tensor_fill(struct rondo_tensor_core *core);
 /** Pulls were given back: answer those that wait. */
 void rondo_tensor_serve_again(struct rondo_tensor_core *core);
 /** End publications up to a step; all: of all steps. Contents under way keep them until pubs_idle. */
