@@ -155,6 +155,8 @@ static void make_all(rondo_comm *comm, long ncalls)
     }
     synchronize(stream, queued, &nqueued, comm);
     for (int k = 0; k < QUEUED; k++) {
+        test_check(test_guard_intact(in[0][k], bytes) && test_guard_intact(out[0][k], bytes),
+                   "buffer %d: something wrote beyond its end", k);
         test_guard_free(in[0][k]);
         test_guard_free(out[0][k]);
         TEST_MUST(rondo_mem_free(in[1][k]), comm);

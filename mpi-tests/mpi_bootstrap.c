@@ -135,6 +135,8 @@ static void exchange_case(struct rondo_bootstrap *b, int round, size_t bytes)
         wrong += recv[i] != byte_of(peer[i / bytes], b->rank, round, i % bytes);
     }
     test_check(wrong == 0, "exchange of %zu bytes with %d peers: %d wrong", bytes, n, wrong);
+    test_check(test_guard_intact(recv, size), "exchange of %zu bytes with %d peers wrote beyond its end",
+               bytes, n);
     test_guard_free(send);
     test_guard_free(recv);
 }
