@@ -68,7 +68,12 @@ programs() {
 # compare RANKS SEED COUNT: @return 1 if a run failed; adds to $differences
 compare() {
     local n=$1 r bad
-    programs "without Rondo" "$@" && programs "with Rondo" "$@" "$root/scripts/rondo-run" || return 1
+    programs "without Rondo" "$@" &&
+        RONDO_MPI_REPORT=$dir/report programs "with Rondo" "$@" "$root/scripts/rondo-run" || return 1
+    # Without a call on Rondo MPI would be compared with itself.
+    [ "$RONDO_MPI_TUNE" != always ] || awk '$1 !~ /^#/ { n += $6 } END { exit n == 0 }' "$dir/report" ||
+        { echo "$n ranks, seeds $2 to $(($2 + $3 - 1)): no call ran on Rondo"; return 1; }
+    rm -f "$dir/report"
     for ((r = 0; r < n; r++)); do
         [ "$(wc -l <"$dir/with Rondo.$r")" -ge "$3" ] || { echo "rank $r of $n wrote too few results"; return 1; }
         bad=$(comm -3 <(sort "$dir/without Rondo.$r") <(sort "$dir/with Rondo.$r") | awk '{ print $1 }' | sort -un)
