@@ -425,9 +425,15 @@ static void memory_of_launches_that_have_not_begun_is_kept(void **state)
 
 /* A graph whose end is not the communicator's: is the communicator's memory kept? */
 struct graph_end {
-    int aborts, destroys_first, kept;
+    int aborts, destroys_first, loses, kept;
     void *there[2], *users[2];
 };
+
+static CUresult context_is_lost(CUstream stream)
+{
+    (void)stream;
+    return CUDA_ERROR_ILLEGAL_ADDRESS;
+}
 
 static void ends_with_a_graph(struct fake_rank *r)
 {
@@ -451,6 +457,10 @@ static void ends_with_a_graph(struct fake_rank *r)
     if (end->destroys_first) {
         device_graph_free(&graph);
     }
+    if (end->loses && r->rank == 0) {
+        ((struct rondo_cuda *)(uintptr_t)cu())->StreamQuery = context_is_lost;
+    }
+    pthread_barrier_wait(&launched);
     if (end->aborts) {
         rondo_comm_abort(r->comm);
     } else {
@@ -475,22 +485,22 @@ static void memory_is_kept_for_graphs_only_after_an_abort(void **state)
 {
     static const struct graph_end ends[] = { { .aborts = 0 },
                                              { .aborts = 1, .destroys_first = 1 },
+                                             { .aborts = 1, .loses = 1 },
                                              { .aborts = 1, .kept = 1 } };
-    const int64_t patience = rondo_device_patience;
+    struct rondo_cuda *table = (struct rondo_cuda *)(uintptr_t)cu(), real = *table;
     (void)state;
     for (size_t i = 0; i < RONDO_COUNTOF(ends); i++) {
         struct graph_end end = ends[i];
-        fake_params(SMALL, "MAX_NCHANNELS", "1", "P2P_CHECK", "500ms", DIRECT, NULL);
-        rondo_device_patience = end.kept ? INT64_C(50000000) : patience;
+        fake_params(SMALL, "MAX_NCHANNELS", "1", "P2P_CHECK", "1000s", DIRECT, NULL); /* of kernels only */
         pthread_barrier_init(&launched, NULL, 2);
         device_ranks(2, 0, ends_with_a_graph, &end);
         pthread_barrier_destroy(&launched);
+        table->StreamQuery = real.StreamQuery;
         for (int r = 0; r < 2; r++) {
             assert_int_equal(is_device_memory(end.there[r]), end.kept);
             assert_false(is_device_memory(end.users[r]));
         }
     }
-    rondo_device_patience = patience;
 }
 
 /* ---- each driver call fails in turn ---- */

@@ -14,6 +14,7 @@
 #include "gpu/gpu.h"
 
 int64_t rondo_device_patience = INT64_C(5000000000);
+enum { GRAPHS_NS = 100000000 };
 
 /* ---- the choice ---- */
 
@@ -344,16 +345,46 @@ static int graphs_may_run(struct rondo_ctx *ctx)
 {
     return (__atomic_load_n(&ctx->life.aborted, __ATOMIC_ACQUIRE) ||
             __atomic_load_n(&ctx->life.state, __ATOMIC_ACQUIRE) == RONDO_COMM_FAILED) &&
-           rondo_exec_cuda_graphs(ctx->running.exec) > 0;
+           rondo_exec_cuda_graphs(ctx->running.exec) > 0 && !rondo_exec_cuda_lost(ctx->running.exec);
+}
+
+static void nap(void)
+{
+    struct timespec ms = { 0, 1000000 };
+    nanosleep(&ms, NULL);
+}
+
+/* @return 0: launches have not ended in time */
+static int wait_for_launches(struct rondo_ctx *ctx)
+{
+    int64_t begin_ns = rondo_now_ns(), check = rondo_params()->p2p_check,
+            limit = check > rondo_device_patience ? check : rondo_device_patience;
+    int unreported = 0, through, asked = 0;
+    while (!(through = is_through(ctx->running.exec, &unreported)) && rondo_now_ns() - begin_ns < limit) {
+        if (!asked && rondo_now_ns() - begin_ns > rondo_device_patience / 2) {
+            asked = 1;
+            rondo_exec_cuda_abort(ctx->running.exec); /* destroyed with work that does not end */
+        }
+        nap();
+    }
+    return through;
+}
+
+/* Drivers report the end of a graph some time after it. One that the program has not destroyed yet would be
+ * waited for in vain. @return 0: there are such */
+static int wait_for_graphs(struct rondo_ctx *ctx)
+{
+    int64_t begin_ns = rondo_now_ns();
+    int left;
+    while ((left = graphs_may_run(ctx)) && rondo_now_ns() - begin_ns < GRAPHS_NS) {
+        nap();
+    }
+    return !left;
 }
 
 /* Memory is freed after this, unless it is kept. */
 static void stop(struct rondo_ctx *ctx)
 {
-    struct timespec ms = { 0, 1000000 };
-    int64_t begin_ns, check = rondo_params()->p2p_check,
-                      limit = check > rondo_device_patience ? check : rondo_device_patience;
-    int unreported = 0, through = 0, graphs = 0, asked = 0;
     if (ctx->device == NULL) {
         return;
     }
@@ -367,19 +398,9 @@ static void stop(struct rondo_ctx *ctx)
         __atomic_load_n(&ctx->life.state, __ATOMIC_ACQUIRE) != RONDO_COMM_READY) {
         rondo_exec_cuda_abort(ctx->running.exec);
     }
-    begin_ns = rondo_now_ns();
-    /* Drivers report the end of a graph some time after it. */
-    while ((!(through = is_through(ctx->running.exec, &unreported)) || (graphs = graphs_may_run(ctx))) &&
-           rondo_now_ns() - begin_ns < limit) {
-        if (!asked && rondo_now_ns() - begin_ns > rondo_device_patience / 2) {
-            asked = 1;
-            rondo_exec_cuda_abort(ctx->running.exec); /* destroyed with work that does not end */
-        }
-        nanosleep(&ms, NULL);
-    }
-    if (!through) {
+    if (!wait_for_launches(ctx)) {
         keep_memory(ctx, "its calls have not ended in time");
-    } else if (graphs) {
+    } else if (!wait_for_graphs(ctx)) {
         keep_memory(ctx, "graphs with its calls were not destroyed");
     }
 }
