@@ -506,19 +506,28 @@ static void captured_streams(struct fake_rank *r)
     CU(cu()->MemFree(memory));
 }
 
+/* Also of a group. Calls before and after it are made. */
 static void capture_refused(struct fake_rank *r)
 {
     const struct device *d = device_of(r);
     struct device_graph graph;
-    CUdeviceptr memory = device_new(8192);
-    void *x = (void *)(uintptr_t)memory;
+    rondo_stream stream = RONDO_CUDA_STREAM(d->stream);
+    CUdeviceptr memory = device_new(sizeof(int32_t));
+    int32_t *x = (void *)(uintptr_t)memory, host = 1;
+    device_put(d, memory, &host, sizeof(host));
+    FAKE_OK(r, rondo_all_reduce(x, x, 1, RONDO_INT32, RONDO_SUM, r->comm, stream));
     device_capture(d);
-    FAKE_ERROR(r, rondo_all_reduce(x, x, 100, RONDO_INT32, RONDO_SUM, r->comm, RONDO_CUDA_STREAM(d->stream)),
-               RONDO_INVALID_USAGE, "update it to 12.3");
+    FAKE_ERROR(r, rondo_all_reduce(x, x, 1, RONDO_INT32, RONDO_SUM, r->comm, stream), RONDO_INVALID_USAGE,
+               "update it to 12.3");
+    FAKE_OK(r, rondo_group_start());
+    FAKE_ERROR(r, rondo_all_reduce(x, x, 1, RONDO_INT32, RONDO_SUM, r->comm, stream), RONDO_INVALID_USAGE,
+               "update it to 12.3");
+    FAKE_ERROR(r, rondo_group_end(), RONDO_INVALID_USAGE, "update it to 12.3");
     device_graph_make(d, &graph);
     device_graph_free(&graph);
-    rondo_comm_abort(r->comm);
-    r->comm = NULL;
+    FAKE_OK(r, rondo_all_reduce(x, x, 1, RONDO_INT32, RONDO_SUM, r->comm, stream));
+    device_get(d, &host, memory, sizeof(host));
+    FAKE_CHECK(r, host == r->nranks * r->nranks, "%d", (int)host);
     CU(cu()->MemFree(memory));
 }
 

@@ -23,8 +23,11 @@ static rondo_status bad(const struct rondo_task *t, const char *what, long long 
 rondo_status rondo_task_check_stream(const struct rondo_task *t)
 {
     char what[64];
-    if (RONDO_LIKELY(t->stream == NULL) || t->ctx->backend->is_gpu) {
-        return RONDO_SUCCESS; /* the CUDA driver checks its own streams */
+    if (RONDO_LIKELY(t->stream == NULL)) {
+        return RONDO_SUCCESS;
+    }
+    if (t->ctx->backend->check_stream != NULL) {
+        return t->ctx->backend->check_stream(t->ctx, t->stream);
     }
     snprintf(what, sizeof(what), "rondo_%s on rank %d", call_name(t), t->ctx->job.rank);
     return rondo_stream_check(t->stream, what);

@@ -34,7 +34,7 @@ static inline int rondo_task_has_own_counts(const struct rondo_task *task)
 /** Which buffers a call needs on this rank: bit 0 send, bit 1 recv. sent, received: elements in all of its
  * parts. (api.c) */
 unsigned rondo_task_needs(const struct rondo_task *task, size_t sent, size_t received);
-/** Check the stream of a call on host memory. (api.c) */
+/** Check the stream of a call. (api.c) */
 rondo_status rondo_task_check_stream(const struct rondo_task *task);
 /** Hash what all ranks must agree on in this call. */
 uint64_t rondo_task_hash(const struct rondo_task *task);

@@ -67,6 +67,8 @@ struct rondo_backend_ops {
 
     /* ---- calls ---- */
 
+    /** Check a call's stream before the call counts. NULL: it is one of rondo_stream_create. */
+    rondo_status (*check_stream)(struct rondo_ctx *ctx, rondo_stream stream);
     /** Run one call: wait for it, enqueue it, or launch it. */
     rondo_status (*run)(const struct rondo_task *task);
     /** rondo_plan_add for a call of a group. */

@@ -462,6 +462,7 @@ static const struct rondo_backend_ops backend = {
     .join = rondo_device_join,
     .start = start,
     .links_reach = links_reach,
+    .check_stream = rondo_device_check_stream,
     .run = rondo_device_run,
     .add = rondo_device_add,
     .launch = rondo_device_launch,

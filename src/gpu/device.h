@@ -64,6 +64,8 @@ extern int64_t rondo_device_patience;
 
 /* ---- device_call.c ---- */
 
+/** The CUDA driver checks its own streams, when something is launched there. */
+rondo_status rondo_device_check_stream(struct rondo_ctx *ctx, rondo_stream stream);
 rondo_status rondo_device_run(const struct rondo_task *task);
 /** rondo_plan_add with the lock held, so that the thread does not inspect calls meanwhile. */
 rondo_status rondo_device_add(struct rondo_plan *plan, const struct rondo_task *task);

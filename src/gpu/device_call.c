@@ -84,6 +84,11 @@ rondo_status rondo_device_check_pointers(struct rondo_ctx *ctx)
     return RONDO_NEW(ctx->pages, "the pages of buffers");
 }
 
+rondo_status rondo_device_check_stream(struct rondo_ctx *ctx, rondo_stream stream)
+{
+    return rondo_exec_cuda_check_stream(ctx->running.exec, (CUstream)(void *)stream);
+}
+
 /* ---- connections for sends and receives ---- */
 
 /* A plan to launch: a group's, or the prepared runs of a repeated call. */

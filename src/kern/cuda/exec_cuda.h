@@ -132,6 +132,9 @@ uint64_t rondo_exec_cuda_issued(const struct rondo_exec *exec);
 uint64_t rondo_exec_cuda_ended(struct rondo_exec *exec);
 /** Does the stream capture what is launched in it? */
 int rondo_exec_cuda_captures(const struct rondo_exec *exec, CUstream stream);
+/** May a call use the stream? RONDO_INVALID_USAGE, which leaves the executor as it is, if it captures and the
+ * driver cannot tell captures apart. */
+rondo_status rondo_exec_cuda_check_stream(struct rondo_exec *exec, CUstream stream);
 /** Graphs that hold launches; they may run at any time. */
 int rondo_exec_cuda_graphs(struct rondo_exec *exec);
 /** RONDO_SUCCESS, or the error that a kernel found, in the owner's words. No CUDA call; any thread. */

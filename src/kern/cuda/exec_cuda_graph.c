@@ -99,6 +99,23 @@ int rondo_exec_cuda_captures(const struct rondo_exec *exec, CUstream stream)
            capture == CU_STREAM_CAPTURE_STATUS_ACTIVE;
 }
 
+/* Captures could not be told apart. */
+static rondo_status refuse_capture(struct rondo_exec *exec)
+{
+    char where[80];
+    return rondo_fail(RONDO_INVALID_USAGE,
+                      "%s: the stream captures, for which the CUDA driver is too old: update it to 12.3 or "
+                      "later, or make the call outside of captures",
+                      rondo_exec_cuda_where(exec, where));
+}
+
+rondo_status rondo_exec_cuda_check_stream(struct rondo_exec *exec, CUstream stream)
+{
+    return RONDO_UNLIKELY(exec->cuda->StreamGetCaptureInfo == NULL) && rondo_exec_cuda_captures(exec, stream)
+               ? refuse_capture(exec)
+               : RONDO_SUCCESS;
+}
+
 rondo_status rondo_exec_cuda_capture(struct rondo_exec *exec, CUstream stream)
 {
     const struct rondo_cuda *cuda = exec->cuda;
@@ -110,11 +127,8 @@ rondo_status rondo_exec_cuda_capture(struct rondo_exec *exec, CUstream stream)
     exec->capturing = NULL;
     result = cuda->StreamIsCapturing(stream, &capture);
     if (result == CUDA_SUCCESS && capture == CU_STREAM_CAPTURE_STATUS_ACTIVE) {
-        if (cuda->StreamGetCaptureInfo == NULL) { /* captures could not be told apart */
-            return rondo_fail(RONDO_INVALID_USAGE,
-                              "%s: the stream captures, for which the CUDA driver is too old: update it to "
-                              "12.3 or later, or make the call outside of captures",
-                              rondo_exec_cuda_where(exec, where));
+        if (cuda->StreamGetCaptureInfo == NULL) { /* it began after rondo_exec_cuda_check_stream */
+            return refuse_capture(exec);
         }
 #if CUDA_VERSION >= 13000
         result = cuda->StreamGetCaptureInfo(stream, &capture, &id, &graph, NULL, NULL, NULL);
