@@ -11,6 +11,16 @@ struct scene {
     int listener;
 };
 
+/* Rank 2's process listens there. */
+static void listens_at(struct nodes *w, int listener)
+{
+    struct sockaddr_in addr;
+    socklen_t bytes = sizeof(addr);
+    assert_int_equal(getsockname(listener, (struct sockaddr *)&addr, &bytes), 0);
+    memset(w->peers[2].control_addr, 0, RONDO_ADDR_BYTES);
+    memcpy(w->peers[2].control_addr, &addr, bytes);
+}
+
 /* Ranks 0 and 1 start; rank 0 calls rank 2, which listens. */
 static void scene_open_at(struct scene *s, const char *heartbeat)
 {
@@ -23,9 +33,7 @@ static void scene_open_at(struct scene *s, const char *heartbeat)
     setsockopt(s->listener, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
     assert_int_equal(bind(s->listener, (struct sockaddr *)&addr, bytes), 0);
     assert_int_equal(listen(s->listener, 64), 0);
-    assert_int_equal(getsockname(s->listener, (struct sockaddr *)&addr, &bytes), 0);
-    memset(s->w.peers[2].control_addr, 0, RONDO_ADDR_BYTES);
-    memcpy(s->w.peers[2].control_addr, &addr, bytes);
+    listens_at(&s->w, s->listener);
     assert_int_equal(rondo_control_start(s->w.control[0]), RONDO_SUCCESS);
     assert_int_equal(rondo_control_start(s->w.control[1]), RONDO_SUCCESS);
 }
@@ -64,14 +72,19 @@ static int next_kind(int fd)
     return head.kind;
 }
 
-static void answer(const struct scene *s, int fd, const struct rondo_auth_hello *hello)
+static void answer_of(const struct nodes *w, int fd, const struct rondo_auth_hello *hello)
 {
     struct rondo_auth_welcome welcome;
     uint8_t proof[RONDO_AUTH_PROOF];
-    assert_int_equal(rondo_auth_answer(s->w.peers[0].id.nonce, hello, &welcome), RONDO_SUCCESS);
+    assert_int_equal(rondo_auth_answer(w->peers[0].id.nonce, hello, &welcome), RONDO_SUCCESS);
     assert_int_equal(send(fd, &welcome, sizeof(welcome), MSG_NOSIGNAL), sizeof(welcome));
     assert_int_equal(recv(fd, proof, sizeof(proof), MSG_WAITALL), sizeof(proof));
-    assert_true(rondo_auth_proved(s->w.peers[0].id.nonce, hello, &welcome, proof));
+    assert_true(rondo_auth_proved(w->peers[0].id.nonce, hello, &welcome, proof));
+}
+
+static void answer(const struct scene *s, int fd, const struct rondo_auth_hello *hello)
+{
+    answer_of(&s->w, fd, hello);
 }
 
 /* Call rank 0 as rank 2, whose process lives. */
@@ -181,6 +194,34 @@ static void a_call_is_made_again_though_its_communicator_has_ended(void **state)
     scene_close(&s);
 }
 
+/* The listener ends also the call after that: what follows are calls of a communicator that goes on. */
+static void a_call_is_made_again_for_a_communicator_that_goes_on(void **state)
+{
+    struct scene s;
+    struct nodes other;
+    struct rondo_auth_hello hello;
+    (void)state;
+    scene_open(&s);
+    int fd = take_call(&s, &hello);
+    nodes_prepare(&other, 3, 1);
+    listens_at(&other, s.listener);
+    assert_int_equal(rondo_control_start(other.control[0]), RONDO_SUCCESS);
+    assert_int_equal(rondo_control_start(other.control[1]), RONDO_SUCCESS);
+    close(fd);
+    end_call(&s, take_call(&s, &hello), 100000000);
+    rondo_control_close(s.w.control[0]);
+    s.w.control[0] = NULL;
+    close(take_call(&s, &hello));
+    fd = take_call(&s, &hello);
+    assert_true(hello.comm_hash == other.comm_hash);
+    answer_of(&other, fd, &hello);
+    assert_int_equal(next_kind(fd), RONDO_WIRE_WATCH);
+    assert_int_equal(rondo_wire_state_of(other.control[0], 2), RONDO_RANK_ALIVE);
+    close(fd);
+    nodes_close(&other);
+    scene_close(&s);
+}
+
 /* Both have called; the connection on which one is watched ends first. */
 static void the_other_connection_of_two_is_watched_when_one_ends(void **state)
 {
@@ -223,6 +264,7 @@ int main(void)
         cmocka_unit_test(a_call_that_is_ended_unanswered_is_made_again),
         cmocka_unit_test(who_ends_every_call_is_gone),
         cmocka_unit_test(a_call_is_made_again_though_its_communicator_has_ended),
+        cmocka_unit_test(a_call_is_made_again_for_a_communicator_that_goes_on),
         cmocka_unit_test(the_other_connection_of_two_is_watched_when_one_ends),
         cmocka_unit_test(without_a_limit_of_creation_an_answer_may_take_for_ever),
     };
