@@ -173,6 +173,8 @@ int rondo_control_claim_report(struct rondo_control *control);
 /** Have the control thread call a function soon after each rondo_control_wake, which is async-signal-safe. */
 void rondo_control_on_wake(void (*function)(void));
 void rondo_control_wake(void);
+/** Have the control thread look around soon. Async-signal-safe. */
+void rondo_control_ring(void);
 /**
  * Get call @a seq of a rank; 0: its newest. @return 0: it is not in the ring (yet, or any more). A rank of
  * another node is asked, at most every RONDO_CONTROL_ASK_NS: 0 until it has answered, and the answer may be

@@ -51,7 +51,7 @@ struct watcher {
 static pthread_mutex_t watcher_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct watcher *watcher; /* NULL: no control is started */
 
-/* Of the process: rondo_control_wake sets wanted and writes to the descriptor. */
+/* Of the process: rondo_control_wake sets wanted; it and rondo_control_ring write to the descriptor. */
 static struct {
     void (*_Atomic function)(void);
     _Atomic int wanted, event; /* event: a descriptor + 1; 0: no thread */
@@ -60,17 +60,22 @@ static struct {
 
 void rondo_control_on_wake(void (*function)(void)) { atomic_store(&wake.function, function); }
 
-void rondo_control_wake(void)
+void rondo_control_ring(void)
 {
     uint64_t one = 1;
     int event;
     atomic_fetch_add(&wake.writers, 1); /* before the descriptor is read: see wake_end */
     event = atomic_load(&wake.event) - 1;
-    atomic_store(&wake.wanted, 1);
     if (event >= 0) {
         (void)!write(event, &one, sizeof(one)); /* if it fails, the thread looks again at its next beat */
     }
     atomic_fetch_sub(&wake.writers, 1);
+}
+
+void rondo_control_wake(void)
+{
+    atomic_store(&wake.wanted, 1);
+    rondo_control_ring();
 }
 
 /* Nobody is to write to the descriptor any more: another thread may be about to, in a signal handler. Once
@@ -87,17 +92,17 @@ static int wake_end(void)
     return 1;
 }
 
-/* For the control thread, which holds no lock. */
-static void answer_wake(int event)
+/* For the control thread, which holds no lock. @return 1: look around before sleeping; watcher_end_unlock writes
+ * to the descriptor, too */
+static int answer_wake(int event)
 {
     uint64_t count;
     void (*function)(void) = atomic_load(&wake.function);
-    if (atomic_exchange(&wake.wanted, 0)) {
-        (void)!read(event, &count, sizeof(count)); /* or the thread would not sleep again */
-        if (function != NULL) {
-            function();
-        }
+    int rung = read(event, &count, sizeof(count)) > 0; /* or the thread would not sleep again */
+    if (atomic_exchange(&wake.wanted, 0) && function != NULL) {
+        function();
     }
+    return rung;
 }
 
 /* A forked child has the watcher's memory, but not its thread, which may have held the lock. */
@@ -345,10 +350,11 @@ static void *watcher_main(void *arg)
             if (rondo_wire_tick(now, restart, w->beat_ns, w->dead_ns) && timeout_ms > SOON_MS) {
                 timeout_ms = SOON_MS;
             }
-            answer_wake(w->event);
-            /* Only to sleep: the events may be out of date by the time the lock is held, so watcher_check
-             * asks again. */
-            epoll_wait(w->epoll, events, (int)RONDO_COUNTOF(events), timeout_ms > 0 ? timeout_ms : 1);
+            if (!answer_wake(w->event)) {
+                /* Only to sleep: the events may be out of date by the time the lock is held, so watcher_check
+                 * asks again. */
+                epoll_wait(w->epoll, events, (int)RONDO_COUNTOF(events), timeout_ms > 0 ? timeout_ms : 1);
+            }
             pthread_mutex_lock(&watcher_lock);
         }
     }

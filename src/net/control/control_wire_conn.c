@@ -124,6 +124,7 @@ static void wait_to_call(struct rondo_wire_conn *conn)
     conn->fd = -1;
     conn_link(conn);
     rondo_wire->nagain++;
+    rondo_control_ring(); /* it may sleep until the next heartbeat, as no socket wakes it */
 }
 
 /* Make the calls that are due. If this process lacks something, they wait again. The communicator of the hello
