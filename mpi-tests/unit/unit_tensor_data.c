@@ -200,7 +200,7 @@ static void pull_first(struct fake_rank *r, struct pulls *p)
         FAKE_OK(r, rondo_tensor_free(p->store, end.data));
         UNTIL(r, p->store, is_quiet(p->store, 1));
     } else {
-        int value = 0;
+        static int value;
         rondo_tensor t = tensor_of(&value, sizeof(value));
         FAKE_OK(r, rondo_tensor_publish(p->store, "w", 0, &p->w, 1, NULL));
         FAKE_OK(r, rondo_tensor_publish(p->store, "later", 0, &p->later, 1, NULL));
