@@ -79,6 +79,16 @@ static inline void end_wire(int wire)
     set_param("RONDO_NET", NULL);
 }
 
+/* A test that runs over one of them. */
+#define ON_WIRE(name, wire, n, fn) \
+    static void name(void **state) \
+    {                              \
+        (void)state;               \
+        use_wire(wire);            \
+        fake_ranks(n, fn, NULL);   \
+        end_wire(wire);            \
+    }
+
 /* Each test runs over all of them. */
 #define ALL_WIRES(name, n, fn)                     \
     static void name(void **state)                 \

@@ -173,19 +173,50 @@ static void the_longest_deadline(struct fake_rank *r)
 ALL_WIRES(the_longest_deadline_is_not_the_shortest, 2, the_longest_deadline)
 
 #if RONDO_HAVE_VERBS
+enum { LARGE = 100000 };
+
+/* A large tensor: data of rank 0, which is in no registered memory, and a place of the store at rank 1. */
+struct large {
+    rondo_tensor_store *store;
+    uint8_t *got;
+    rondo_tensor t;
+};
+
+/* @return 0: the rank has failed. */
+static int open_large(struct fake_rank *r, struct large *large)
+{
+    static uint8_t data[LARGE];
+    rondo_status status = rondo_tensor_store_create(r->comm, NULL, &large->store);
+    if (status == RONDO_SUCCESS) {
+        status = rondo_tensor_alloc(large->store, LARGE, (void **)&large->got);
+    }
+    if (status != RONDO_SUCCESS) {
+        fake_fail(r, __FILE__, __LINE__, "a store", ": %s", rondo_last_error(NULL));
+        return 0;
+    }
+    large->t = tensor_of(r->rank == 0 ? data : large->got, LARGE);
+    if (r->rank == 0) {
+        pattern(data, LARGE, 3);
+    }
+    return 1;
+}
+
+static void close_large(struct fake_rank *r, const struct large *large)
+{
+    FAKE_OK(r, rondo_barrier(r->comm, NULL));
+    FAKE_OK(r, rondo_tensor_free(large->store, large->got));
+    FAKE_OK(r, rondo_tensor_store_destroy(large->store));
+}
+
 /* The NIC refuses the memory of one content, once. */
 static void no_registration(struct fake_rank *r)
 {
-    enum { LARGE = 100000 };
-    static uint8_t data[LARGE];
-    uint8_t *got;
-    rondo_tensor_store *store;
     rondo_tensor_request *request;
-    FAKE_OK(r, rondo_tensor_store_create(r->comm, NULL, &store));
-    FAKE_OK(r, rondo_tensor_alloc(store, LARGE, (void **)&got));
-    rondo_tensor t = tensor_of(r->rank == 0 ? data : got, LARGE);
+    struct large large;
+    if (!open_large(r, &large)) return;
+    rondo_tensor_store *store = large.store;
+    rondo_tensor t = large.t;
     if (r->rank == 0) {
-        pattern(data, LARGE, 3);
         FAKE_OK(r, rondo_tensor_publish(store, "w", 0, &t, RONDO_TENSOR_UNTIL_RETIRED, NULL));
         FAKE_OK(r, rondo_barrier(r->comm, NULL)); /* rank 1's place is registered */
         fake.fail_errno = ENOMEM;
@@ -195,29 +226,20 @@ static void no_registration(struct fake_rank *r)
         FAKE_CHECK(r, stats_of(store).contents == 2 && stats_of(store).content_bytes == 2 * LARGE);
     } else {
         FAKE_OK(r, rondo_tensor_recv(store, "w", 0, 0, &t, NULL));
-        memset(got, 0, LARGE);
+        memset(large.got, 0, LARGE);
         FAKE_OK(r, rondo_barrier(r->comm, NULL));
         FAKE_ERROR(r, rondo_tensor_recv(store, "w", 0, 1, &t, NULL), RONDO_SYSTEM_ERROR, "rank 0 on");
         FAKE_OK(r, rondo_tensor_recv(store, "w", 0, 1, &t, NULL));
-        FAKE_CHECK(r, has_pattern(got, LARGE, 0, 3));
+        FAKE_CHECK(r, has_pattern(large.got, LARGE, 0, 3));
     }
-    FAKE_OK(r, rondo_barrier(r->comm, NULL));
-    FAKE_OK(r, rondo_tensor_free(store, got));
-    FAKE_OK(r, rondo_tensor_store_destroy(store));
+    close_large(r, &large);
 }
 
-static void a_content_that_cannot_be_registered_is_an_error_of_its_pull(void **state)
-{
-    (void)state;
-    use_wire(VERBS);
-    fake_ranks(2, no_registration, NULL);
-    end_wire(VERBS);
-}
+ON_WIRE(a_content_that_cannot_be_registered_is_an_error_of_its_pull, VERBS, 2, no_registration)
 
 /* The same for the first of two that go out at once, at a rank that makes no call afterwards. */
 static void no_registration_nor_call(struct fake_rank *r)
 {
-    enum { LARGE = 100000 };
     static uint8_t data[LARGE];
     uint8_t *got[2];
     rondo_tensor_config config = RONDO_TENSOR_CONFIG_INIT;
@@ -252,28 +274,22 @@ static void no_registration_nor_call(struct fake_rank *r)
     FAKE_OK(r, rondo_tensor_store_destroy(store));
 }
 
-static void an_error_is_said_before_the_call_ends(void **state)
-{
-    (void)state;
-    use_wire(VERBS);
-    fake_ranks(2, no_registration_nor_call, NULL);
-    end_wire(VERBS);
-}
+ON_WIRE(an_error_is_said_before_the_call_ends, VERBS, 2, no_registration_nor_call)
 
 /* An arena that is freed does not stay registered until something else is. */
 static void frees_arena(struct fake_rank *r)
 {
-    enum { LARGE = 1 << 20 };
+    enum { MORE = 1 << 20 };
     static int before;
     rondo_tensor_store *store;
     uint8_t *data, *other;
     FAKE_OK(r, rondo_tensor_store_create(r->comm, NULL, &store));
     FAKE_OK(r, rondo_tensor_alloc(store, 100, (void **)&other));
-    FAKE_OK(r, rondo_tensor_alloc(store, LARGE, (void **)&data));
+    FAKE_OK(r, rondo_tensor_alloc(store, MORE, (void **)&data));
     FAKE_OK(r, rondo_tensor_free(store, other)); /* one empty arena is kept */
-    rondo_tensor t = tensor_of(data, LARGE);
+    rondo_tensor t = tensor_of(data, MORE);
     if (r->rank == 0) {
-        pattern(data, LARGE, 5);
+        pattern(data, MORE, 5);
         FAKE_OK(r, rondo_tensor_publish(store, "w", 0, &t, RONDO_TENSOR_UNTIL_RETIRED, NULL));
     } else {
         FAKE_OK(r, rondo_tensor_recv(store, "w", 0, 0, &t, NULL));
@@ -342,14 +358,11 @@ static uint32_t messages_from(rondo_tensor_store *store, int peer)
  * in use until that has come, too. */
 static void cancelled_in_the_middle(struct fake_rank *r)
 {
-    enum { LARGE = 40000 };
-    static uint8_t data[LARGE];
-    uint8_t *got;
-    rondo_tensor_store *store;
     rondo_tensor_request *request;
-    FAKE_OK(r, rondo_tensor_store_create(r->comm, NULL, &store));
-    FAKE_OK(r, rondo_tensor_alloc(store, LARGE, (void **)&got));
-    rondo_tensor t = tensor_of(r->rank == 0 ? data : got, LARGE);
+    struct large large;
+    if (!open_large(r, &large)) return;
+    rondo_tensor_store *store = large.store;
+    rondo_tensor t = large.t;
     if (r->rank == 0) {
         FAKE_OK(r, rondo_tensor_publish(store, "w", 0, &t, RONDO_TENSOR_UNTIL_RETIRED, NULL));
     } else {
@@ -375,18 +388,10 @@ static void cancelled_in_the_middle(struct fake_rank *r)
         FAKE_CHECK(r, still);
         FAKE_ERROR(r, rondo_tensor_wait(request, PATIENCE_MS), RONDO_INVALID_USAGE, "was cancelled");
     }
-    FAKE_OK(r, rondo_barrier(r->comm, NULL));
-    FAKE_OK(r, rondo_tensor_free(store, got));
-    FAKE_OK(r, rondo_tensor_store_destroy(store));
+    close_large(r, &large);
 }
 
-static void a_cancelled_pull_ends_when_all_of_its_content_has_come(void **state)
-{
-    (void)state;
-    use_wire(VERBS);
-    fake_ranks(2, cancelled_in_the_middle, NULL);
-    end_wire(VERBS);
-}
+ON_WIRE(a_cancelled_pull_ends_when_all_of_its_content_has_come, VERBS, 2, cancelled_in_the_middle)
 #endif
 
 int main(void)
