@@ -37,6 +37,9 @@ static void run_all(struct coll_run *run, const struct options *o)
         run->seed = o->seed + (uint64_t)round;
         if (!o->only_groups) {
             coll_list_make(&list, run, wish);
+            if (list.count == 0) {
+                test_die("no case is chosen");
+            }
             run_list(run, &list, o->timeout_s);
         }
         coll_list_free(&list);

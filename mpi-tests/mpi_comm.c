@@ -637,13 +637,18 @@ static const struct {
 
 static void run_cases(const char *only, const char *skip)
 {
+    int n = 0;
     for (size_t i = 0; i < TEST_ARRAY_LEN(cases); i++) {
         if ((only == NULL || strstr(cases[i].name, only) != NULL) &&
             (skip == NULL || strstr(cases[i].name, skip) == NULL)) {
             test.what = cases[i].name;
             test_watchdog(60);
             cases[i].run();
+            n++;
         }
+    }
+    if (n == 0) {
+        test_die("no case is chosen");
     }
 }
 
