@@ -7,7 +7,7 @@
 # shellcheck disable=SC2317 # the table names the functions
 set -u
 
-# name | hosts:ranks | expected report | seconds the ranks run | parameters | what the error texts name
+# name | hosts:ranks | expected report | seconds the ranks run, or until $log.done exists | parameters | what the error texts name
 faults() {
     cat <<'FAULTS'
 link_1s     | n1:1,n2:1 | passed       |  4 |                                               |
@@ -17,7 +17,7 @@ silent_gone | n1:2,n2:1 | REMOTE_ERROR | 30 | RONDO_SOCKET_TIMEOUT=2s RONDO_DEAD
 killed      | n1:2,n2:1 | REMOTE_ERROR | 30 |                                               | rank 2
 stopped_3s  | n1:2,n2:1 | passed       |  6 |                                               |
 stopped     | n1:2,n2:1 | REMOTE_ERROR | 30 | RONDO_DEAD_AFTER=2s                           | rank 2
-garbage     | n1:1,n2:1 | passed       | 15 |                                               |
+garbage     | n1:1,n2:1 | passed       | 60 |                                               |
 secret      | n1:1,n2:1 | passed       |  9 | RONDO_DEBUG=INFO RONDO_DEBUG_SUBSYS=INIT,CONTROL RONDO_DEBUG_FILE= |
 loss_1      | n1:1,n2:1 | passed       |  4 |                                               |
 loss_5      | n1:1,n2:1 | passed       |  4 |                                               |
@@ -54,6 +54,7 @@ garbage() {
     rm "$log.made"
     echo "strangers: $made connections to $(wc -l <<<"$ports") ports" >>"$log"
     grep -aq ': watch [0-9]*: ' "$log" && because "the ranks ended before all connections were made"
+    : >"$log.done"
     [ "$made" -ge $((strangers * 9 / 10)) ] || because "only $made of $strangers connections could be made"
 }
 
@@ -105,10 +106,11 @@ until_log() {
 
 start_ranks() {
     : >"$log"
-        # shellcheck disable=SC2086
+    rm -f "$log.done"
+    # shellcheck disable=SC2086
     env $parameters FAULT_LOG="$log" FAULT_MPI="$RONDO_BUILD_MPI" timeout -k 5 $((seconds + 40)) \
         "$scripts/mpi-run" --build "$build" --hosts "$layout" $survive \
-        sh "$log.rank" "$build/mpi_fault" --watch "$seconds" >>"$log.launcher" 2>&1 </dev/null &
+        sh "$log.rank" "$build/mpi_fault" --watch "$seconds" --until "$log.done" >>"$log.launcher" 2>&1 </dev/null &
     job=$!
     until_log ': watching ' "$nranks" 20 || { because "the ranks did not start"; return 1; }
     mapfile -t pid < <(sed -n 's/.*: watching \([0-9]*\): pid \([0-9]*\) .*/\1 \2/p' "$log" |
