@@ -95,10 +95,11 @@ int shim_selection_parse(const char *text, struct shim_settings *settings)
 static void settings_read(struct shim_settings *s)
 {
     const struct rondo_params *params;
-    s->off = rondo_param_init() != RONDO_SUCCESS;
+    s->wrong = rondo_param_init() != RONDO_SUCCESS;
     params = rondo_params();
     if (shim_selection_parse(params->mpi, s) != 0) {
-        s->off = 1;
+        s->wrong = 1;
+        shim_selection_parse("", s);
         RONDO_WARN("RONDO_MPI=%s: write names of collectives (allreduce,bcast), ^names for all others, all "
                    "or none, and sizes: \"allreduce,bcast;min=1K;max=1M\". All calls go to MPI",
                    params->mpi);
@@ -302,7 +303,7 @@ static void process_begin(void)
     if (PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, comm_deleted, &process.keyval, NULL) != MPI_SUCCESS ||
         PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, process_ends, &self_key, NULL) != MPI_SUCCESS ||
         PMPI_Comm_set_attr(MPI_COMM_SELF, self_key, NULL) != MPI_SUCCESS) {
-        shim_process_settings.off = 1;
+        shim_process_settings.off = 1; /* without a word to the other ranks, for which there is no state */
     }
     process.ready = 1;
 }
@@ -441,6 +442,7 @@ static void vote_fill(const struct shim_cells *cells, const struct shim_gpu *gpu
     mine->against = cells == NULL                           ? SHIM_BY_FAILED
                     : dl_iterate_phdr(is_gpu_library, NULL) ? SHIM_BY_GPU
                     : shim_comm_is_full()                   ? SHIM_BY_MANY
+                    : shim_process_settings.wrong           ? SHIM_BY_OFF
                                                             : SHIM_BY_NONE;
 }
 

@@ -201,7 +201,8 @@ void shim_comm_fail(struct shim_comm *c);
 
 /* The settings (RONDO_MPI_*), read once. */
 struct shim_settings {
-    int off;          /* a setting is wrong: all calls go to MPI */
+    int wrong;        /* a parameter of this rank is: it counts calls as the others do, and votes for MPI */
+    int off;          /* no state can be kept: all calls go to MPI */
     unsigned allowed; /* a bit for each enum shim_coll */
     size_t min, max;  /* bytes */
     int after, comms, exact, tune, gpu;
