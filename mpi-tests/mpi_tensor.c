@@ -444,10 +444,12 @@ static int one_dies(rondo_tensor_store *store)
     own.bytes = sizeof(data);
     if (test.rank == victim) {
         TEST_MUST(rondo_tensor_publish(store, "there", 0, &own, RONDO_TENSOR_UNTIL_RETIRED, NULL), NULL);
-        sleep(2);
+        MPI_Barrier(MPI_COMM_WORLD);
+        usleep(200000); /* most likely, they wait by then */
         kill(getpid(), SIGKILL);
     }
     TEST_MUST(rondo_tensor_recv(store, "there", victim, 0, &got, NULL), NULL);
+    MPI_Barrier(MPI_COMM_WORLD);
     begun = test_now();
     rondo_status status = rondo_tensor_recv(store, "absent", victim, 0, &got, NULL);
     int ok = test_check(status == RONDO_REMOTE_ERROR && test_names_rank(rondo_last_error(NULL), victim) &&
