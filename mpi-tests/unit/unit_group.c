@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "base/types.h"
+#include "comm/comm.h"
 #include "fake_ranks.h"
 
 enum { STREAMS = 3, CALLS = 7, MOST = FAKE_LARGE(40000), MESSAGE = 1 << 20 };
@@ -355,6 +356,36 @@ static void every_communicator_of_a_failed_group_holds_its_first_error(void **st
     fake_ranks(2, explained, NULL);
 }
 
+/* Rank 1 ends one communicator of rank 0's group once it has got what that sent on the other. */
+static void ended_beside(struct fake_rank *r)
+{
+    rondo_comm *other;
+    struct rondo_call call;
+    int32_t value = 1, sum = 1;
+    FAKE_OK(r, rondo_comm_split(r->comm, 0, r->rank, NULL, &other));
+    if (r->rank == 0) {
+        FAKE_OK(r, rondo_group_start());
+        FAKE_OK(r, rondo_all_reduce(&sum, &sum, 1, RONDO_INT32, RONDO_SUM, r->comm, NULL));
+        FAKE_OK(r, rondo_broadcast(&value, &value, 1, RONDO_INT32, 0, other, NULL));
+        FAKE_CHECK(r, rondo_group_end() != RONDO_SUCCESS, "no error of the communicator that ended");
+        FAKE_CHECK(r, rondo_control_call_of(other->ctx->wiring.control, 0, 1, &call) == 1);
+        FAKE_CHECK(r, call.state == 2, "a call that has ended is under way in the record");
+    } else {
+        FAKE_OK(r, rondo_broadcast(&value, &value, 1, RONDO_INT32, 0, other, NULL));
+    }
+    rondo_comm_abort(r->comm);
+    r->comm = NULL;
+    FAKE_OK(r, rondo_all_reduce(&value, &value, 1, RONDO_INT32, RONDO_SUM, other, NULL));
+    FAKE_OK(r, rondo_comm_destroy(other));
+}
+
+static void calls_beside_one_that_fails_end_in_the_record(void **state)
+{
+    (void)state;
+    fake_params(NULL);
+    fake_ranks(2, ended_beside, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -367,6 +398,7 @@ int main(void)
         cmocka_unit_test(a_call_that_no_algorithm_carries_is_counted_nowhere),
         cmocka_unit_test(a_message_to_itself_of_nothing_needs_no_partner),
         cmocka_unit_test(a_child_that_is_refused_ends_its_group),
+        cmocka_unit_test(calls_beside_one_that_fails_end_in_the_record),
         cmocka_unit_test(every_communicator_of_a_failed_group_holds_its_first_error),
     };
     fake_watchdog(600);

@@ -246,6 +246,13 @@ static rondo_status wait_for_plans(struct rondo_plan **plans, int nplans)
     return status;
 }
 
+/* In a group that fails: has this plan ended all the same? Its communicator goes on. Those of plans that were
+ * not issued have failed. */
+static int has_ended(const struct rondo_plan *plan)
+{
+    return !is_open(plan) && __atomic_load_n(&plan->ctx->life.state, __ATOMIC_ACQUIRE) == RONDO_COMM_READY;
+}
+
 static void end_plans(struct rondo_plan **plans, int nplans, rondo_status status)
 {
     for (int p = 0; p < nplans; p++) {
@@ -262,7 +269,7 @@ static void end_plans(struct rondo_plan **plans, int nplans, rondo_status status
             rondo_plan_unref(plan);
             continue;
         }
-        if (status == RONDO_SUCCESS) {
+        if (status == RONDO_SUCCESS || has_ended(plan)) {
             rondo_plan_calls_end(plan);
         } else if (plan->open > 0 ||
                    plan->ctx->wiring.net.busy) { /* data in flight may lie in the caller's memory */
