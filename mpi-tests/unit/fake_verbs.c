@@ -318,6 +318,12 @@ int fake_verbs_objects(void)
     return fake.live[FAKE_PD] + fake.live[FAKE_MR] + fake.live[FAKE_CQ] + fake.live[FAKE_QP];
 }
 
+void fake_verbs_hold_sends(int hold)
+{
+    FAKE_ALONE();
+    fake.hold_sends = hold;
+}
+
 int fake_verbs_live(enum fake_verb kind)
 {
     FAKE_ALONE();

@@ -93,6 +93,8 @@ void fake_verbs_reset(void);
 int fake_verbs_objects(void);
 /** Of one kind of objects. Ranks that are threads may call it, and the next one. */
 int fake_verbs_live(enum fake_verb kind);
+/** Set hold_sends while other threads use NICs. */
+void fake_verbs_hold_sends(int hold);
 /** Take the record of the first writes, and begin a new one. @return their number, at most FAKE_WRITES. */
 int fake_verbs_take_writes(struct fake_write out[FAKE_WRITES]);
 /** Post an event of this context's NIC; element as the type needs. */

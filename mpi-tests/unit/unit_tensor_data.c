@@ -226,7 +226,7 @@ static void broken_while_sent(struct fake_rank *r)
     pull_first(r, &p);
     if (r->failure[0] != '\0') return;
     if (r->rank == 0) {
-        fake.hold_sends = 1;
+        fake_verbs_hold_sends(1);
         FAKE_OK(r, rondo_tensor_publish(p.store, "x", 1, &p.x, RONDO_TENSOR_UNTIL_RETIRED, NULL));
         FAKE_CHECK(r, stats_of(p.store).contents == 2);
         FAKE_CHECK(r, mprotect(gate.base, GATE_BYTES, PROT_NONE) == 0);
@@ -235,7 +235,7 @@ static void broken_while_sent(struct fake_rank *r)
         break_conn(p.store, 1);
         FAKE_OK(r, rondo_tensor_retire(p.store, 1));
         gate.passed = 1;
-        fake.hold_sends = 0;
+        fake_verbs_hold_sends(0);
         FAKE_OK(r, rondo_comm_abort(r->comm));
         r->comm = NULL;
         FAKE_CHECK(r, pthread_join(other, NULL) == 0);
