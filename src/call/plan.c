@@ -699,11 +699,14 @@ rondo_status rondo_plan_add(struct rondo_plan *plan, const struct rondo_task *ta
 
 rondo_status rondo_plan_check_choice(const struct rondo_task *t)
 {
+    struct rondo_ctx *ctx = t->ctx;
     struct rondo_selection selection;
-    if (!t->ctx->running.may_refuse || t->ctx->job.nranks == 1 || !is_chosen(t) || is_empty(t)) {
+    struct rondo_cached *entry;
+    if (RONDO_LIKELY(!ctx->running.may_refuse) || ctx->job.nranks == 1 || !is_chosen(t) || is_empty(t)) {
         return RONDO_SUCCESS;
     }
-    return rondo_plan_choose(t->ctx, t, &selection);
+    return !ctx->backend->is_gpu && cacheable(ctx, t) ? find_or_keep(ctx, t, &entry)
+                                                      : rondo_plan_choose(ctx, t, &selection);
 }
 
 rondo_status rondo_plan_fails(struct rondo_ctx *ctx, rondo_status status)
