@@ -304,6 +304,10 @@ static void more_processes_on_a_host_than_were_launched_are_reported(void **stat
     scene.launcher.local_tasks = 1;
     inspect(0, RONDO_LAUNCH_NODES);
     assert_text("srun started 1 process on");
+    scene.launcher.tasks = 1; /* which started the ranks, as torchrun does */
+    inspect(0, RONDO_NUM_LAUNCH_CHECKS);
+    scene.launcher.tasks = 4;
+    inspect(0, RONDO_LAUNCH_NODES);
     scene.has_hostid = 1;
     inspect(0, RONDO_NUM_LAUNCH_CHECKS);
 }

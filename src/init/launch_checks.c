@@ -156,8 +156,9 @@ static int merged_hosts_text(const struct rondo_launch_scene *scene, const struc
                              char *text, size_t size)
 {
     const struct rondo_peer *self = &scene->peers[scene->rank];
-    int started = scene->launcher.local_tasks;
-    if (scene->has_hostid || started < 1 || view->nprocesses <= started) {
+    int started = scene->launcher.local_tasks, all = scene->launcher.tasks;
+    if (scene->has_hostid || started < 1 || view->nprocesses <= started ||
+        (all > 0 && scene->nranks > all)) { /* a task started several ranks, as torchrun does */
         return 0;
     }
     snprintf(text, size,

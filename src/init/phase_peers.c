@@ -115,7 +115,7 @@ static rondo_status finish_peers(struct rondo_init *init)
         snprintf(ctx->job.name, sizeof(ctx->job.name), "#%08x", (unsigned)ctx->job.hash);
     }
     ctx->backend->use_peers(ctx);
-    if (init->split.parent == NULL && !init->inherits) { /* a child's ranks were checked with the parent's */
+    if (ctx->life.parent == NULL && !init->inherits) { /* a child's ranks were checked with the parent's */
         rondo_launch_warn(ctx);
     }
     return RONDO_SUCCESS;

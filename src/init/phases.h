@@ -24,7 +24,8 @@ enum { RONDO_MAX_PHASES = 14 };
  *     colors       24     split only, among the parent's ranks
  *     peers       256     not in a split of a communicator of one node and host memory, which has them
  *     params    8,200     only when ranks disagree on a parameter
- *     graphs      136     on one node, 176 on several; GPUs add backend->record_bytes
+ *     graphs      136     on one node; 176 on several, or without shared memory; GPUs add
+ *                         backend->record_bytes
  *     shapes              no head; each distinct graph once to every rank, down a binomial tree
  *     p2p_modes    88     GPUs only; plus one for each rank of the fullest node
  *     connections         8 and one struct rondo_connect for each end; above 64 ranks to neighbours only
