@@ -496,8 +496,36 @@ static enum shim_reason make_agreed(struct shim_comm *c, const struct shim_cells
     return SHIM_BY_NONE;
 }
 
+/* Has it a member outside of this process's MPI_COMM_WORLD? Such a process need not have the face. Each member
+ * is outside of another one's, so all find the same. */
+static int spans_jobs(const struct shim_comm *c)
+{
+    enum { PART = 256 };
+    int ranks[PART], in_world[PART], spans = 0;
+    MPI_Group group, world;
+    PMPI_Comm_group(c->comm, &group);
+    PMPI_Comm_group(MPI_COMM_WORLD, &world);
+    for (int first = 0; first < c->n && !spans; first += PART) {
+        int n = c->n - first < PART ? c->n - first : PART;
+        for (int i = 0; i < n; i++) {
+            ranks[i] = first + i;
+        }
+        PMPI_Group_translate_ranks(group, n, ranks, world, in_world);
+        for (int i = 0; i < n; i++) {
+            spans |= in_world[i] == MPI_UNDEFINED;
+        }
+    }
+    PMPI_Group_free(&group);
+    PMPI_Group_free(&world);
+    return spans;
+}
+
 void shim_comm_make(struct shim_comm *c)
 {
+    if (c->comm != MPI_COMM_WORLD && spans_jobs(c)) {
+        c->leaves = SHIM_BY_JOBS;
+        return;
+    }
     struct shim_cells *cells = calloc(1, sizeof *cells);
     c->gpu = shim_process_settings.gpu ? shim_gpu_new(c) : NULL;
     c->leaves = make_agreed(c, cells);

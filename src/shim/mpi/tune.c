@@ -265,9 +265,10 @@ int shim_takes_slow(struct shim_call *call)
 static int is_lasting(enum shim_reason reason)
 {
     static const unsigned reasons = 1U << SHIM_BY_OFF | 1U << SHIM_BY_INTER | 1U << SHIM_BY_ALONE |
-                                    1U << SHIM_BY_MANY | 1U << SHIM_BY_GPU | 1U << SHIM_BY_FAILED |
-                                    1U << SHIM_BY_TYPE | 1U << SHIM_BY_SIZE | 1U << SHIM_BY_EXACT |
-                                    1U << SHIM_BY_MODEL | 1U << SHIM_BY_SLOWER | 1U << SHIM_BY_REQUEST;
+                                    1U << SHIM_BY_JOBS | 1U << SHIM_BY_MANY | 1U << SHIM_BY_GPU |
+                                    1U << SHIM_BY_FAILED | 1U << SHIM_BY_TYPE | 1U << SHIM_BY_SIZE |
+                                    1U << SHIM_BY_EXACT | 1U << SHIM_BY_MODEL | 1U << SHIM_BY_SLOWER |
+                                    1U << SHIM_BY_REQUEST;
     return (reasons >> reason & 1) != 0;
 }
 
