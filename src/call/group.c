@@ -121,7 +121,7 @@ static rondo_status build_plans(struct rondo_plan ***plans_out, int *nplans_out)
     RONDO_TRY(rondo_plan_check_selves(group.task, group.ntasks));
     for (int i = 0; i < group.ntasks;
          i++) { /* before any is counted: one that is refused leaves none behind */
-        RONDO_TRY(rondo_plan_check_choice(&group.task[i]));
+        RONDO_TRY(rondo_plan_fails(group.task[i].ctx, rondo_plan_check_choice(&group.task[i])));
     }
     RONDO_TRY(RONDO_NEW_ARRAY(plans, group.ntasks, "the plans of a group"));
     for (int i = 0; i < group.ntasks && status == RONDO_SUCCESS; i++) {

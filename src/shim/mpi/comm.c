@@ -497,18 +497,22 @@ static enum shim_reason make_agreed(struct shim_comm *c, const struct shim_cells
 }
 
 /* Has it a member outside of this process's MPI_COMM_WORLD? Such a process need not have the face. Each member
- * is outside of another one's, so all find the same. */
+ * is outside of another one's, so all find the same. Open MPI looks for each rank along the world: in a large
+ * one some ranks stand for all, the first and the last among them, which are of two jobs after
+ * MPI_Intercomm_merge. */
 static int spans_jobs(const struct shim_comm *c)
 {
-    enum { PART = 256 };
-    int ranks[PART], in_world[PART], spans = 0;
+    enum { PART = 256, MOST_STEPS = 1 << 26 };
+    int ranks[PART], in_world[PART], spans = 0, nworld, asked;
     MPI_Group group, world;
     PMPI_Comm_group(c->comm, &group);
     PMPI_Comm_group(MPI_COMM_WORLD, &world);
-    for (int first = 0; first < c->n && !spans; first += PART) {
-        int n = c->n - first < PART ? c->n - first : PART;
+    PMPI_Group_size(world, &nworld);
+    asked = c->n <= MOST_STEPS / nworld ? c->n : MOST_STEPS / nworld + 2;
+    for (int first = 0; first < asked && !spans; first += PART) {
+        int n = asked - first < PART ? asked - first : PART;
         for (int i = 0; i < n; i++) {
-            ranks[i] = first + i;
+            ranks[i] = (int)((int64_t)(first + i) * (c->n - 1) / (asked - 1));
         }
         PMPI_Group_translate_ranks(group, n, ranks, world, in_world);
         for (int i = 0; i < n; i++) {

@@ -201,7 +201,7 @@ void shim_comm_fail(struct shim_comm *c);
 
 /* The settings (RONDO_MPI_*), read once. */
 struct shim_settings {
-    int wrong;        /* a parameter of this rank is: it counts calls as the others do, and votes for MPI */
+    int wrong;        /* a parameter of this rank is: it counts calls by its defaults, and votes for MPI */
     int off;          /* no state can be kept: all calls go to MPI */
     unsigned allowed; /* a bit for each enum shim_coll */
     size_t min, max;  /* bytes */
