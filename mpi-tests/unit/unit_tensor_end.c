@@ -161,7 +161,7 @@ static void copies_its_own(struct fake_rank *r)
     } else {
         FAKE_OK(r, rondo_barrier(r->comm, NULL));
         FAKE_OK(r, rondo_tensor_pull(store, "x", 0, 0, NULL, &t, &request));
-        rondo_status status = rondo_tensor_wait(request, 2000);
+        rondo_status status = rondo_tensor_wait(request, PATIENCE_MS);
         gate.open = 1;
         FAKE_OK(r, status);
         FAKE_OK(r, rondo_tensor_publish(store, "end", 0, &t, 1, NULL));
@@ -221,7 +221,7 @@ static void one_stays(struct fake_rank *r)
         FAKE_ERROR(r, rondo_tensor_store_destroy(store), RONDO_TIMEOUT, "RONDO_TIMEOUT");
         gate.passed = 1;
     } else {
-        int ended = await(&gate.passed, 2000);
+        int ended = await(&gate.passed, PATIENCE_MS);
         (void)rondo_tensor_store_destroy(store);
         FAKE_CHECK(r, ended, "the destruction has no deadline");
     }

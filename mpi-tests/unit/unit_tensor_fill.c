@@ -83,7 +83,7 @@ static void fills(struct fake_rank *r)
         }
         rondo_tensor_request *of_x;
         FAKE_OK(r, rondo_tensor_pull(store, "x", 0, 0, NULL, &x, &of_x));
-        rondo_status status = rondo_tensor_wait(of_x, 2000);
+        rondo_status status = rondo_tensor_wait(of_x, PATIENCE_MS);
         gate.open = 1;
         FAKE_OK(r, status);
         FAKE_OK(r, rondo_tensor_wait(request, PATIENCE_MS));

@@ -265,7 +265,7 @@ static void no_registration_nor_call(struct fake_rank *r)
         FAKE_OK(r, rondo_tensor_pull(store, "w", 0, 2, NULL, &w[0], &request[0]));
         FAKE_OK(r, rondo_tensor_pull(store, "w", 0, 2, NULL, &w[1], &request[1]));
         FAKE_OK(r, rondo_tensor_recv(store, "w", 0, 1, &t, NULL));
-        FAKE_ERROR(r, rondo_tensor_wait(request[0], 2000), RONDO_SYSTEM_ERROR, "rank 0 on");
+        FAKE_ERROR(r, rondo_tensor_wait(request[0], PATIENCE_MS), RONDO_SYSTEM_ERROR, "rank 0 on");
         FAKE_OK(r, rondo_tensor_wait(request[1], PATIENCE_MS));
     }
     FAKE_OK(r, rondo_barrier(r->comm, NULL));
