@@ -191,11 +191,66 @@ static void what_ends_while_it_is_packed_ends_then(void **state)
     }
 }
 
+/* Rank 0 retires what it makes a checksum of. It is cloned then, and given back before the call returns,
+ * although rank 1 does not take it yet. */
+static void retired_while_checked(struct fake_rank *r)
+{
+    static const rondo_tensor_ops ops = { .size = sizeof(ops), .release = released };
+    static uint8_t got[GATE_BYTES];
+    rondo_tensor_config config = RONDO_TENSOR_CONFIG_INIT;
+    rondo_tensor_store *store;
+    rondo_tensor_request *request;
+    rondo_tensor t = tensor_of(r->rank == 0 ? gate.base : got, GATE_BYTES);
+    config.thread = 0; /* threads of stores block signals, and do not stop at the gate */
+    config.checksum = 1;
+    FAKE_OK(r, rondo_tensor_store_create(r->comm, &config, &store));
+    if (r->rank == 0) {
+        pthread_t other;
+        t.ops = &ops;
+        FAKE_OK(r, rondo_tensor_publish(store, "w", 0, &t, RONDO_TENSOR_UNTIL_RETIRED, NULL));
+        FAKE_CHECK(r, pthread_create(&other, NULL, make_progress, store) == 0);
+        FAKE_CHECK(r, await(&gate.reached, PATIENCE_MS));
+        FAKE_OK(r, rondo_tensor_retire(store, 0)); /* "never", too */
+        FAKE_CHECK(r, nreleases == 1, "%d releases before rondo_tensor_retire has returned", nreleases);
+        FAKE_CHECK(r, pthread_join(other, NULL) == 0);
+    } else {
+        FAKE_OK(r, rondo_tensor_pull(store, "w", 0, 0, NULL, &t, &request));
+        for (int moved; !gate.reached; sched_yield()) {
+            pthread_mutex_lock(&store->core->lock);
+            rondo_tensor_progress(store->core, &moved);
+            pthread_mutex_unlock(&store->core->lock);
+        }
+        int early = await(&gate.passed, LOOK_MS);
+        gate.open = 1;
+        FAKE_CHECK(r, !early, "memory was given back that is in use");
+    }
+    FAKE_OK(r, rondo_barrier(r->comm, NULL));
+    if (r->rank == 1) {
+        FAKE_OK(r, rondo_tensor_wait(request, PATIENCE_MS));
+    }
+    FAKE_OK(r, rondo_tensor_store_destroy(store));
+}
+
+static void what_is_retired_while_it_is_checked_is_given_back(void **state)
+{
+    (void)state;
+    for (int wire = 0; wire < WIRES; wire++) {
+        use_wire(wire);
+        gate_close();
+        nreleases = 0;
+        fake_ranks(2, retired_while_checked, NULL);
+        assert_int_equal(nreleases, 1);
+        gate_remove();
+        end_wire(wire);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_rank_answers_while_it_packs_or_makes_checksums),
         cmocka_unit_test(what_ends_while_it_is_packed_ends_then),
+        cmocka_unit_test(what_is_retired_while_it_is_checked_is_given_back),
     };
     fake_watchdog(300);
     return cmocka_run_group_tests(tests, NULL, NULL);

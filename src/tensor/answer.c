@@ -266,8 +266,8 @@ static void go_on(struct rondo_tensor_response *response, rondo_status filled)
     }
     if (is_packed(response)) {
         response_unhold(response);
-        rondo_tensor_pub_settle(conn->core, response->pub);
     }
+    rondo_tensor_pub_settle(conn->core, response->pub); /* it may have ended, and need its data no more */
     if (response->flags & RONDO_TENSOR_KNOWN) {
         rondo_tensor_conn_send(conn, response);
         return;
