@@ -236,6 +236,127 @@ static void the_destruction_of_a_store_has_a_deadline(void **state)
     set_param("RONDO_TIMEOUT", NULL);
 }
 
+/* ---- a rank that is pulled from waits for as long as it takes ---- */
+
+enum { TIME_MS = 2000, ROUNDS = 4, TRIES = 10 };
+
+static struct {
+    _Atomic int64_t since; /* rank 0 has noticed rank 1 after that; INT64_MAX: it serves it */
+    _Atomic int pulled;
+    _Atomic int waited; /* rank 0 has waited for rank 1 */
+} served;
+
+/* It has given up too early, or succeeded, or the machine was too slow for this to be tested. */
+static void destroy_while_pulled(struct fake_rank *r, rondo_tensor_store *store)
+{
+    rondo_status status = rondo_tensor_store_destroy(store);
+    FAKE_CHECK(r,
+               status == RONDO_SUCCESS ||
+                   (served.since != INT64_MAX && rondo_now_ns() - served.since > rondo_ms_to_ns(TIME_MS)),
+               "the time has run: %s", rondo_error_text());
+    served.waited = status == RONDO_SUCCESS;
+}
+
+static void wait_for_one_that_pulls(void (*fn)(struct fake_rank *), int *arg, int pulls)
+{
+    served.waited = 0;
+    for (int i = 0; i < TRIES && !served.waited; i++) {
+        use_wire(SHARED_MEMORY);
+        set_param("RONDO_TIMEOUT", "2s");
+        gate_close();
+        served.pulled = 0;
+        served.since = INT64_MAX;
+        fake_ranks(2, fn, arg);
+        gate_remove();
+        set_param("RONDO_TIMEOUT", NULL);
+        end_wire(SHARED_MEMORY);
+        assert_true(!served.waited || served.pulled == pulls);
+    }
+    if (!served.waited) skip();
+}
+
+static rondo_status pack_for_long(void *arg, void *out, size_t bytes)
+{
+    (void)arg;
+    gate.reached = 1;
+    int opened = await(&gate.open, 2 * PATIENCE_MS);
+    memset(out, 0, bytes);
+    return opened ? RONDO_SUCCESS : rondo_fail(RONDO_INTERNAL_ERROR, "the gate stays closed");
+}
+
+static void *open_late(void *arg)
+{
+    usleep((TIME_MS + TIME_MS / 2) * 1000);
+    served.since = rondo_now_ns();
+    gate.open = 1;
+    return arg;
+}
+
+/* One content takes longer than the time: rank 1 copies for so long, or the thread of rank 0's store packs. */
+static void pulls_for_long(struct fake_rank *r)
+{
+    static const rondo_tensor_ops ops = { .size = sizeof(ops), .pack = pack_for_long };
+    static uint8_t data[GATE_BYTES];
+    const int packs = *(int *)r->arg;
+    rondo_tensor_config config = RONDO_TENSOR_CONFIG_INIT;
+    rondo_tensor_store *store;
+    rondo_tensor t = tensor_of(r->rank == 1 && !packs ? gate.base : data, GATE_BYTES);
+    config.thread = r->rank == 0;
+    FAKE_OK(r, rondo_tensor_store_create(r->comm, &config, &store));
+    if (r->rank == 0) {
+        pthread_t other;
+        t.ops = packs ? &ops : NULL;
+        FAKE_OK(r, rondo_tensor_publish(store, "w", 0, &t, RONDO_TENSOR_UNTIL_RETIRED, NULL));
+        FAKE_CHECK(r, await(&gate.reached, PATIENCE_MS));
+        FAKE_CHECK(r, pthread_create(&other, NULL, open_late, NULL) == 0);
+        destroy_while_pulled(r, store);
+        FAKE_CHECK(r, pthread_join(other, NULL) == 0);
+    } else {
+        served.pulled += rondo_tensor_recv(store, "w", 0, 0, &t, NULL) == RONDO_SUCCESS;
+        (void)rondo_tensor_store_destroy(store);
+    }
+}
+
+static void no_time_runs_while_a_content_is_under_way(void **state)
+{
+    (void)state;
+    for (int packs = 0; packs < 2; packs++) {
+        wait_for_one_that_pulls(pulls_for_long, &packs, 1);
+    }
+}
+
+/* Mostly the thread of rank 0's store is there first, and the one that destroys it finds nothing. */
+static void pulls_now_and_then(struct fake_rank *r)
+{
+    int value = 7;
+    rondo_tensor_store *store;
+    rondo_tensor t = tensor_of(&value, sizeof(value));
+    FAKE_OK(r, rondo_tensor_store_create(r->comm, NULL, &store));
+    if (r->rank == 0) {
+        FAKE_OK(r, rondo_tensor_publish(store, "w", 0, &t, RONDO_TENSOR_UNTIL_RETIRED, NULL));
+        FAKE_OK(r, rondo_barrier(r->comm, NULL));
+        served.since = rondo_now_ns();
+        destroy_while_pulled(r, store);
+        return;
+    }
+    FAKE_OK(r, rondo_barrier(r->comm, NULL));
+    for (int i = 0; i < ROUNDS; i++) {
+        usleep(TIME_MS / ROUNDS * 1500);
+        int64_t now = rondo_now_ns();
+        if (rondo_tensor_recv(store, "w", 0, 0, &t, NULL) == RONDO_SUCCESS) {
+            served.since = now;
+            served.pulled++;
+        }
+    }
+    (void)rondo_tensor_store_destroy(store);
+}
+
+static void no_time_runs_while_others_pull(void **state)
+{
+    (void)state;
+    wait_for_one_that_pulls(pulls_now_and_then, NULL, ROUNDS);
+}
+
 /* Rank 1 fails once; then all ranks succeed, and know each other's. */
 static void one_fails(struct fake_rank *r)
 {
@@ -380,6 +501,8 @@ int main(void)
         cmocka_unit_test(a_rank_answers_while_it_copies_its_own),
         cmocka_unit_test(an_abort_ends_the_destruction_of_a_store),
         cmocka_unit_test(the_destruction_of_a_store_has_a_deadline),
+        cmocka_unit_test(no_time_runs_while_a_content_is_under_way),
+        cmocka_unit_test(no_time_runs_while_others_pull),
         cmocka_unit_test(a_store_that_one_rank_cannot_create_is_an_error_on_all),
         cmocka_unit_test(a_content_that_was_given_back_is_no_success),
         cmocka_unit_test(the_end_of_a_connection_is_said_until_it_is_heard),

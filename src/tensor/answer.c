@@ -724,26 +724,6 @@ void rondo_tensor_end_waiting(struct rondo_tensor_core *core, struct rondo_tenso
     }
 }
 
-int rondo_tensor_pubs_idle(void *arg)
-{
-    const struct rondo_tensor_core *core = arg;
-    if (core->filling != NULL && core->filling->pub->ended) {
-        return 0;
-    }
-    for (const struct rondo_tensor_conn *conn = core->conns; conn != NULL; conn = conn->next) {
-        for (size_t i = 0; i < conn->responses.nbuckets; i++) {
-            for (struct rondo_tensor_node *node = conn->responses.bucket[i]; node != NULL;
-                 node = node->next) {
-                const struct rondo_tensor_response *response = (struct rondo_tensor_response *)(void *)node;
-                if (response->pub != NULL && response->pub->ended && response->holds) {
-                    return 0;
-                }
-            }
-        }
-    }
-    return 1;
-}
-
 void rondo_tensor_later_replay(struct rondo_tensor_core *core)
 {
     struct rondo_tensor_later *last =

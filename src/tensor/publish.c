@@ -296,6 +296,41 @@ void rondo_tensor_pubs_retire(struct rondo_tensor_core *core, uint64_t step, int
     }
 }
 
+static int is_under_way(const struct rondo_tensor_response *response)
+{
+    return response->state == RONDO_TENSOR_QUEUED || response->state == RONDO_TENSOR_SENDING;
+}
+
+static int holds_ended(const struct rondo_tensor_response *response)
+{
+    return response->pub != NULL && response->pub->ended && response->holds;
+}
+
+static int is_any(const struct rondo_tensor_core *core, int (*is)(const struct rondo_tensor_response *))
+{
+    for (const struct rondo_tensor_conn *conn = core->conns; conn != NULL; conn = conn->next) {
+        for (size_t i = 0; i < conn->responses.nbuckets; i++) {
+            for (const struct rondo_tensor_node *at = conn->responses.bucket[i]; at != NULL; at = at->next) {
+                if (is((const struct rondo_tensor_response *)(const void *)at)) {
+                    return 1;
+                }
+            }
+        }
+    }
+    return 0;
+}
+
+int rondo_tensor_serves(const struct rondo_tensor_core *core)
+{
+    return core->filling != NULL || is_any(core, is_under_way);
+}
+
+int rondo_tensor_pubs_idle(void *arg)
+{
+    const struct rondo_tensor_core *core = arg;
+    return (core->filling == NULL || !core->filling->pub->ended) && !is_any(core, holds_ended);
+}
+
 void rondo_tensor_pubs_release(struct rondo_tensor_core *core)
 {
     struct rondo_tensor_node *node;

@@ -131,6 +131,7 @@ static void progress_conns(struct rondo_tensor_core *core, int *moved)
         (void)rondo_tensor_conn_progress(conn, moved);
     }
     *moved |= rondo_tensor_fill(core);
+    core->nmoved += *moved != 0;
     if (core->unflushed) {
         core->unflushed = 0;
         rondo_tensor_flush_all(core);
@@ -566,18 +567,33 @@ static rondo_status wait_for_ranks(rondo_comm *comm, struct rondo_wait *wait)
     return status;
 }
 
-static rondo_status meet_step(struct rondo_tensor_core *core, rondo_comm *comm, int serves,
-                              struct rondo_wait *wait)
+/* A content is under way, which may take longer than the deadline: the wait sleeps, but gets no older. */
+static void hold_time(struct rondo_wait *wait)
 {
-    int moved = 0;
+    const struct rondo_wait_policy *policy = wait->policy;
+    int64_t half = policy->timeout_ns / 2,
+            start = rondo_now_ns() - (policy->sleep_after_ns < half ? policy->sleep_after_ns : half);
+    wait->start_ns = wait->start_ns < start ? start : wait->start_ns;
+}
+
+/* nmoved: core->nmoved at the last step; the store's thread makes progress, too. */
+static rondo_status meet_step(struct rondo_tensor_core *core, rondo_comm *comm, int serves,
+                              struct rondo_wait *wait, uint64_t *nmoved)
+{
     if (serves) {
+        int moved = 0;
         pthread_mutex_lock(&core->lock);
         rondo_tensor_progress(core, &moved);
+        int served = core->nmoved != *nmoved;
+        *nmoved = core->nmoved;
+        if (wait->start_ns != 0 && wait->policy->timeout_ns > 0 && rondo_tensor_serves(core)) {
+            hold_time(wait);
+        }
         pthread_mutex_unlock(&core->lock);
-    }
-    if (moved) {
-        rondo_wait_reset(wait);
-        return RONDO_SUCCESS;
+        if (served) {
+            rondo_wait_reset(wait);
+            return RONDO_SUCCESS;
+        }
     }
     return wait_for_ranks(comm, wait);
 }
@@ -590,12 +606,13 @@ static rondo_status meet(struct rondo_tensor_core *core, int serves)
     rondo_status status;
     char text[RONDO_ERROR_TEXT];
     struct rondo_wait wait;
+    uint64_t nmoved = 0;
     RONDO_TRY(rondo_stream_create(&stream));
     rondo_wait_begin(&wait, &core->ctx->running.policy);
     status = rondo_barrier(comm, stream);
     while (status == RONDO_SUCCESS && (status = rondo_stream_query(stream)) == RONDO_IN_PROGRESS) {
         (void)rondo_inside_begin("rondo_tensor_store_destroy");
-        status = meet_step(core, comm, serves, &wait);
+        status = meet_step(core, comm, serves, &wait, &nmoved);
         rondo_inside_end();
     }
     snprintf(text, sizeof(text), "%s", rondo_error_text());

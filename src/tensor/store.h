@@ -324,8 +324,9 @@ struct rondo_tensor_core {
 
     rondo_status failure; /* the store has ended */
     char failure_text[RONDO_ERROR_TEXT];
-    int drivers;                                    /* threads that make progress while they wait; atomic */
-    int spins;                                      /* drivers spin: ranks have cores of their own */
+    uint64_t nmoved; /* rounds of progress, by whichever thread, that found something */
+    int drivers;     /* threads that make progress while they wait; atomic */
+    int spins;       /* drivers spin: ranks have cores of their own */
     struct rondo_oversubscription oversubscription; /* as drivers have noticed it */
     /* waits that shared their core with the rank that ended them, since it moved to another core; after how
      * many it moves again; how often it has tried to */
@@ -367,6 +368,9 @@ int rondo_tensor_fill(struct rondo_tensor_core *core);
 void rondo_tensor_serve_again(struct rondo_tensor_core *core);
 /** End publications up to a step; all: of all steps. Contents under way keep them until pubs_idle. */
 void rondo_tensor_pubs_retire(struct rondo_tensor_core *core, uint64_t step, int all);
+/** Is a content under way to another rank, or made for it? Not those that wait for the other end to ask, or to
+ * say that they have landed. */
+int rondo_tensor_serves(const struct rondo_tensor_core *core);
 /** Is no ended publication's data in use? */
 int rondo_tensor_pubs_idle(void *core);
 /** The publication's request is given up. */
