@@ -729,47 +729,6 @@ static void threads(struct fake_rank *r)
 /* 4 on each of 2 ranks. */
 ALL_WIRES(eight_threads_publish_and_pull, 2, threads)
 
-/* Two ranks that could have a core each, and are on one: the puller notices and tries to leave. */
-static void on_one_core(struct fake_rank *r)
-{
-    enum { MOST_PULLS = 20000 };
-    cpu_set_t own, one;
-    uint8_t data[64] = { 0 };
-    rondo_tensor_store *store;
-    uint32_t moves = 0;
-    int core = 0;
-    FAKE_OK(r, rondo_tensor_store_create(r->comm, NULL, &store));
-    FAKE_CHECK(r, sched_getaffinity(0, sizeof(own), &own) == 0);
-    while (!CPU_ISSET(core, &own)) core++;
-    CPU_ZERO(&one);
-    CPU_SET(core, &one);
-    FAKE_CHECK(r, sched_setaffinity(0, sizeof(one), &one) == 0);
-    rondo_tensor t = tensor_of(data, sizeof(data));
-    if (r->rank == 0) {
-        FAKE_OK(r, rondo_tensor_publish(store, "w", 0, &t, RONDO_TENSOR_UNTIL_RETIRED, NULL));
-        FAKE_OK(r, rondo_tensor_recv(store, "done", 1, 0, &t, NULL)); /* serves the other one meanwhile */
-    } else {
-        for (int i = 0; i < MOST_PULLS && moves == 0; i++) {
-            FAKE_OK(r, rondo_tensor_recv(store, "w", 0, 0, &t, NULL));
-            pthread_mutex_lock(&store->core->lock);
-            moves = store->core->moves;
-            pthread_mutex_unlock(&store->core->lock);
-        }
-        FAKE_CHECK(r, moves > 0 || store->core->ctx->running.policy.spins == 0);
-        FAKE_OK(r, rondo_tensor_publish(store, "done", 0, &t, RONDO_TENSOR_UNTIL_RETIRED, NULL));
-    }
-    FAKE_CHECK(r, sched_setaffinity(0, sizeof(own), &own) == 0);
-    FAKE_OK(r, rondo_tensor_store_destroy(store));
-}
-
-static void a_rank_leaves_the_core_of_the_other_one(void **state)
-{
-    (void)state;
-    use_wire(SHARED_MEMORY);
-    fake_ranks(2, on_one_core, NULL);
-    end_wire(SHARED_MEMORY);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -791,7 +750,6 @@ int main(void)
         cmocka_unit_test(every_page_of_a_shared_copy_is_taken_once),
         cmocka_unit_test(the_faster_way_is_found),
         cmocka_unit_test(eight_threads_publish_and_pull),
-        cmocka_unit_test(a_rank_leaves_the_core_of_the_other_one),
     };
     const char *given = getenv("SEED");
     test_seed = given != NULL ? strtoull(given, NULL, 0) : (uint64_t)time(NULL);

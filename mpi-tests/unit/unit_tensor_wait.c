@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -394,6 +395,57 @@ static void cancelled_in_the_middle(struct fake_rank *r)
 ON_WIRE(a_cancelled_pull_ends_when_all_of_its_content_has_come, VERBS, 2, cancelled_in_the_middle)
 #endif
 
+static int64_t cpu_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* Two ranks that could have a core each, and are on one: the puller notices and tries to leave. Where other
+ * processes have a part of that core, it cannot tell them from interruptions. */
+static void on_one_core(struct fake_rank *r)
+{
+    enum { MOST_PULLS = 20000 };
+    cpu_set_t own, one;
+    uint8_t data[64] = { 0 };
+    rondo_tensor_store *store;
+    uint32_t moves = 0;
+    int core = 0;
+    FAKE_OK(r, rondo_tensor_store_create(r->comm, NULL, &store));
+    FAKE_CHECK(r, sched_getaffinity(0, sizeof(own), &own) == 0);
+    while (!CPU_ISSET(core, &own)) core++;
+    CPU_ZERO(&one);
+    CPU_SET(core, &one);
+    FAKE_CHECK(r, sched_setaffinity(0, sizeof(one), &one) == 0);
+    rondo_tensor t = tensor_of(data, sizeof(data));
+    if (r->rank == 0) {
+        FAKE_OK(r, rondo_tensor_publish(store, "w", 0, &t, RONDO_TENSOR_UNTIL_RETIRED, NULL));
+        FAKE_OK(r, rondo_tensor_recv(store, "done", 1, 0, &t, NULL)); /* serves the other one meanwhile */
+    } else {
+        int64_t begin = rondo_now_ns(), used = cpu_ns();
+        for (int i = 0; i < MOST_PULLS && moves == 0; i++) {
+            FAKE_OK(r, rondo_tensor_recv(store, "w", 0, 0, &t, NULL));
+            pthread_mutex_lock(&store->core->lock);
+            moves = store->core->moves;
+            pthread_mutex_unlock(&store->core->lock);
+        }
+        int alone = (cpu_ns() - used) * 20 > (rondo_now_ns() - begin) * 19;
+        FAKE_CHECK(r, moves > 0 || !alone || store->core->ctx->running.policy.spins == 0);
+        FAKE_OK(r, rondo_tensor_publish(store, "done", 0, &t, RONDO_TENSOR_UNTIL_RETIRED, NULL));
+    }
+    FAKE_CHECK(r, sched_setaffinity(0, sizeof(own), &own) == 0);
+    FAKE_OK(r, rondo_tensor_store_destroy(store));
+}
+
+static void a_rank_leaves_the_core_of_the_other_one(void **state)
+{
+    (void)state;
+    use_wire(SHARED_MEMORY);
+    fake_ranks(2, on_one_core, NULL);
+    end_wire(SHARED_MEMORY);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -401,6 +453,7 @@ int main(void)
         cmocka_unit_test(a_publication_looks_at_those_that_wait_for_its_step),
         cmocka_unit_test(a_key_that_has_moved_is_found_again),
         cmocka_unit_test(the_longest_deadline_is_not_the_shortest),
+        cmocka_unit_test(a_rank_leaves_the_core_of_the_other_one),
 #if RONDO_HAVE_VERBS
         cmocka_unit_test(a_content_that_cannot_be_registered_is_an_error_of_its_pull),
         cmocka_unit_test(an_error_is_said_before_the_call_ends),
