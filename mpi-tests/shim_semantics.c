@@ -11,6 +11,7 @@
  * threads: with MPI_THREAD_MULTIPLE, collectives of several threads. death: the last rank kills itself while
  * the others wait for it in a collective; they must end with an error.
  */
+#include <dlfcn.h>
 #include <mpi.h>
 #include <pthread.h>
 #include <signal.h>
@@ -546,8 +547,25 @@ static void fortrans_sentinel_is_known(void)
     mpi_allreduce_f08_(&mpi_fortran_in_place_, &value, &count, &type, &op, &comm, NULL);
     check(value == nranks * (nranks - 1) / 2, "mpi_f08");
 }
+
+/* The library comes after the face has seen Fortran calls. */
+static void a_librarys_own_sentinel_is_known(void)
+{
+    char file[4096];
+    int value = rank, (*sum)(int *) = NULL;
+    snprintf(file, sizeof file, "%s/.libs/libshimfortran.so",
+             getenv("BUILD_DIR") ? getenv("BUILD_DIR") : ".");
+    void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL), *symbol;
+    if (mpi_allreduce_ == NULL) {
+        return;
+    }
+    symbol = library != NULL ? dlsym(library, "shim_fortran_sum") : NULL;
+    memcpy(&sum, &symbol, sizeof sum);
+    check(sum != NULL && sum(&value) == MPI_SUCCESS && value == nranks * (nranks - 1) / 2, "a sum in place");
+}
 #else
 static void fortrans_sentinel_is_known(void) {}
+static void a_librarys_own_sentinel_is_known(void) {}
 #endif
 
 /* ---- MPI_THREAD_MULTIPLE ---- */
@@ -713,6 +731,7 @@ static const struct {
     ONLY(a_persistent_call_outlives_its_communicator, NULL),
     ONLY(a_failed_persistent_call_calls_its_error_handler, NULL),
     CASE(fortrans_sentinel_is_known, "ompi#3954, IPM PR#6: mpi_f08 and MPI_IN_PLACE"),
+    CASE(a_librarys_own_sentinel_is_known, "Fortran libraries of a Python program"),
     CASE(threads_use_different_communicators, "ompi#9761, #6917, mpich PR#2768: switched off, or crashes"),
 };
 

@@ -6,25 +6,105 @@
 #include "shim/mpi/shim.h"
 
 #ifdef OPEN_MPI
+#include <dlfcn.h>
+#include <link.h>
+#include <pthread.h>
+
 typedef MPI_Fint F;
 
-/* The sentinels of Fortran: variables, whose spelling depends on the compiler too. */
-#define SENTINEL(name, NAME)                                                            \
-    extern MPI_Fint name __attribute__((weak));                                         \
-    extern MPI_Fint name##_ __attribute__((weak));                                      \
-    extern MPI_Fint name##__ __attribute__((weak));                                     \
-    extern MPI_Fint NAME __attribute__((weak));                                         \
-    static int is_##name(const void *p)                                                 \
-    {                                                                                   \
-        return p != NULL && (p == (const void *)&name##_ || p == (const void *)&name || \
-                             p == (const void *)&name##__ || p == (const void *)&NAME); \
+/*
+ * The sentinels of Fortran are variables, spelled as the compiler does. Besides Open MPI's own each library of a
+ * Fortran compiler has a copy (a common block), and in a scope of its own, as Python's extensions have, a
+ * library and Open MPI's Fortran use that copy. So all copies count: those of all libraries are looked for, and
+ * again when others were loaded.
+ */
+enum { SPELLINGS_EACH = 4, MOST_COPIES = 64, PLAIN = 64 };
+struct sentinel {
+    const char *name[SPELLINGS_EACH];
+    const void *copy[MOST_COPIES];
+    int n; /* atomic: copies are added only */
+};
+#define SENTINEL(name, NAME)                                 \
+    {                                                        \
+        { #name "_", #name, #name "__", #NAME }, { NULL }, 0 \
     }
-SENTINEL(mpi_fortran_in_place, MPI_FORTRAN_IN_PLACE)
-SENTINEL(mpi_fortran_bottom, MPI_FORTRAN_BOTTOM)
+static struct sentinel in_place = SENTINEL(mpi_fortran_in_place, MPI_FORTRAN_IN_PLACE),
+                       bottom = SENTINEL(mpi_fortran_bottom, MPI_FORTRAN_BOTTOM);
+static pthread_mutex_t copies_lock = PTHREAD_MUTEX_INITIALIZER;
+static unsigned long long looked; /* dlpi_adds when all libraries were looked at; atomic */
+static const void *plain[PLAIN];  /* buffers that are no sentinels, by address; atomic */
+
+static int is_copy(const struct sentinel *s, const void *p)
+{
+    int i = __atomic_load_n(&s->n, __ATOMIC_ACQUIRE) - 1;
+    while (i >= 0 && s->copy[i] != p) {
+        i--;
+    }
+    return i >= 0;
+}
+
+static void add_copies(struct sentinel *s, void *library)
+{
+    for (int i = 0; i < SPELLINGS_EACH; i++) {
+        const void *p = dlsym(library, s->name[i]);
+        pthread_mutex_lock(&copies_lock); /* the loader's locks are never waited for in it */
+        if (p != NULL && !is_copy(s, p) && s->n < MOST_COPIES) {
+            s->copy[s->n] = p;
+            __atomic_store_n(&s->n, s->n + 1, __ATOMIC_RELEASE);
+        }
+        pthread_mutex_unlock(&copies_lock);
+    }
+}
+
+static int look_into(struct dl_phdr_info *info, size_t bytes, void *arg)
+{
+    void *library = dlopen(info->dlpi_name[0] != '\0' ? info->dlpi_name : NULL, RTLD_LAZY | RTLD_NOLOAD);
+    (void)bytes;
+    if (library != NULL) {
+        add_copies(&in_place, library);
+        add_copies(&bottom, library);
+        dlclose(library);
+    }
+    *(unsigned long long *)arg = info->dlpi_adds;
+    return 0;
+}
+
+static int count_libraries(struct dl_phdr_info *info, size_t bytes, void *arg)
+{
+    (void)bytes;
+    *(unsigned long long *)arg = info->dlpi_adds;
+    return 1; /* the first says how many have been loaded */
+}
+
+static void look_for_copies(void)
+{
+    unsigned long long now = 0;
+    dl_iterate_phdr(count_libraries, &now);
+    if (__atomic_load_n(&looked, __ATOMIC_ACQUIRE) != now) {
+        dl_iterate_phdr(look_into, &now);
+        __atomic_store_n(&looked, now, __ATOMIC_RELEASE);
+    }
+}
+
+/* @return MPI's sentinel; else p */
+static void *known(void *p)
+{
+    return is_copy(&in_place, p) ? MPI_IN_PLACE : is_copy(&bottom, p) ? MPI_BOTTOM : p;
+}
 
 static void *address(char *p)
 {
-    return is_mpi_fortran_in_place(p) ? MPI_IN_PLACE : is_mpi_fortran_bottom(p) ? MPI_BOTTOM : p;
+    const void **same = &plain[((uintptr_t)p >> 6) % PLAIN];
+    void *to = known(p);
+    if (to != p || p == NULL || __atomic_load_n(same, __ATOMIC_RELAXED) == p) {
+        return to;
+    }
+    look_for_copies();
+    to = known(p);
+    if (to == p) {
+        __atomic_store_n(same, p, __ATOMIC_RELAXED);
+    }
+    return to;
 }
 #define BUF(p) address(p)
 #define TYPE(f) PMPI_Type_f2c(*(f))
