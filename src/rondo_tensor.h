@@ -160,7 +160,8 @@ rondo_status rondo_tensor_store_create(rondo_comm *comm, const rondo_tensor_conf
  * Collective: the store serves others until all ranks have called it, then ends all publications, cancels
  * pulls under way, and frees the store with the memory of rondo_tensor_alloc and its unfinished requests.
  * After an error of the communicator it waits for nobody, and returns that error. It waits for others as long
- * as the communicator's calls do (RONDO_TIMEOUT); while they pull from this rank, the time does not run.
+ * as the communicator's calls do (RONDO_TIMEOUT). While they pull from this rank, its time does not run, for one
+ * content up to ten times that limit; the time of ranks that nobody pulls from runs.
  */
 rondo_status rondo_tensor_store_destroy(rondo_tensor_store *store);
 /** Store what this rank's end has done, up to the size that @a stats has in its first field. */

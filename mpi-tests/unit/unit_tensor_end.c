@@ -325,6 +325,52 @@ static void no_time_runs_while_a_content_is_under_way(void **state)
     }
 }
 
+static void *open_after_the_failure(void *arg)
+{
+    const struct fake_rank *r = arg;
+    rondo_status error = RONDO_SUCCESS;
+    for (int64_t end = rondo_now_ns() + rondo_ms_to_ns(PATIENCE_MS);
+         error == RONDO_SUCCESS && rondo_now_ns() < end; usleep(1000)) {
+        (void)rondo_comm_async_error(r->comm, &error);
+    }
+    gate.passed = error == RONDO_TIMEOUT;
+    gate.open = 1;
+    return NULL;
+}
+
+/* Rank 1 lives, and does not come to the end of its copy. */
+static void takes_for_ever(struct fake_rank *r)
+{
+    static uint8_t data[GATE_BYTES];
+    rondo_tensor_store *store;
+    rondo_tensor t = tensor_of(r->rank == 1 ? gate.base : data, GATE_BYTES);
+    FAKE_OK(r, rondo_tensor_store_create(r->comm, NULL, &store));
+    if (r->rank == 0) {
+        pthread_t other;
+        FAKE_OK(r, rondo_tensor_publish(store, "w", 0, &t, RONDO_TENSOR_UNTIL_RETIRED, NULL));
+        FAKE_CHECK(r, await(&gate.reached, PATIENCE_MS));
+        FAKE_CHECK(r, pthread_create(&other, NULL, open_after_the_failure, r) == 0);
+        rondo_status status = rondo_tensor_store_destroy(store);
+        FAKE_CHECK(r, pthread_join(other, NULL) == 0);
+        FAKE_CHECK(r, status == RONDO_TIMEOUT && gate.passed, "%s", rondo_status_string(status));
+    } else {
+        (void)rondo_tensor_recv(store, "w", 0, 0, &t, NULL);
+        (void)rondo_tensor_store_destroy(store);
+    }
+}
+
+static void one_content_does_not_hold_the_time_for_ever(void **state)
+{
+    (void)state;
+    use_wire(SHARED_MEMORY);
+    set_param("RONDO_TIMEOUT", "100ms");
+    gate_close();
+    fake_ranks(2, takes_for_ever, NULL);
+    gate_remove();
+    set_param("RONDO_TIMEOUT", NULL);
+    end_wire(SHARED_MEMORY);
+}
+
 /* Mostly the thread of rank 0's store is there first, and the one that destroys it finds nothing. */
 static void pulls_now_and_then(struct fake_rank *r)
 {
@@ -502,6 +548,7 @@ int main(void)
         cmocka_unit_test(an_abort_ends_the_destruction_of_a_store),
         cmocka_unit_test(the_destruction_of_a_store_has_a_deadline),
         cmocka_unit_test(no_time_runs_while_a_content_is_under_way),
+        cmocka_unit_test(one_content_does_not_hold_the_time_for_ever),
         cmocka_unit_test(no_time_runs_while_others_pull),
         cmocka_unit_test(a_store_that_one_rank_cannot_create_is_an_error_on_all),
         cmocka_unit_test(a_content_that_was_given_back_is_no_success),

@@ -119,10 +119,13 @@ static rondo_status build_plans(struct rondo_plan ***plans_out, int *nplans_out)
     int nplans = 0;
     rondo_status status = RONDO_SUCCESS;
     RONDO_TRY(rondo_plan_check_selves(group.task, group.ntasks));
-    for (int i = 0; i < group.ntasks;
-         i++) { /* before any is counted: one that is refused leaves none behind */
-        RONDO_TRY(rondo_plan_fails(group.task[i].ctx, rondo_plan_check_choice(&group.task[i])));
+    for (int i = 0; i < group.ntasks && status == RONDO_SUCCESS; i++) { /* before any is counted */
+        status = rondo_plan_check_choice(&group.task[i]);
     }
+    for (int i = 0; i < group.ntasks && status != RONDO_SUCCESS; i++) {
+        (void)rondo_plan_fails(group.task[i].ctx, status); /* not if it was refused, as all ranks refuse it */
+    }
+    RONDO_TRY(status);
     RONDO_TRY(RONDO_NEW_ARRAY(plans, group.ntasks, "the plans of a group"));
     for (int i = 0; i < group.ntasks && status == RONDO_SUCCESS; i++) {
         const struct rondo_task *t = &group.task[i];

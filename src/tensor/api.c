@@ -22,7 +22,8 @@ static rondo_status not_alive(const rondo_tensor_store *store, const char *what)
                                                     : "is none: was its creation successful?");
 }
 
-/* Mark the thread as inside a call. Callbacks of tensors run inside one, with the lock. */
+/* Mark the thread as inside a call. Callbacks of tensors run inside one, with the lock (but
+ * pack). */
 static rondo_status begin(const char *what)
 {
     return rondo_is_inside_call()

@@ -567,27 +567,39 @@ static rondo_status wait_for_ranks(rondo_comm *comm, struct rondo_wait *wait)
     return status;
 }
 
-/* A content is under way, which may take longer than the deadline: the wait sleeps, but gets no older. */
-static void hold_time(struct rondo_wait *wait)
+/* What the store did while its end waits; its own thread makes progress, too. */
+struct served {
+    uint64_t nmoved;  /* core->nmoved at the last step */
+    int64_t since_ns; /* when it changed */
+};
+
+/* A content is under way, which may take longer than the deadline: the wait sleeps, but gets no older. But a
+ * rank that lives and takes nothing does not hold it for ever. */
+static void hold_time(struct rondo_wait *wait, int64_t since_ns)
 {
+    enum { DEADLINES_HELD = 10 };
+    if ((rondo_now_ns() - since_ns) / DEADLINES_HELD > wait->policy->timeout_ns) {
+        return;
+    }
     const struct rondo_wait_policy *policy = wait->policy;
     int64_t half = policy->timeout_ns / 2,
             start = rondo_now_ns() - (policy->sleep_after_ns < half ? policy->sleep_after_ns : half);
     wait->start_ns = wait->start_ns < start ? start : wait->start_ns;
 }
 
-/* nmoved: core->nmoved at the last step; the store's thread makes progress, too. */
 static rondo_status meet_step(struct rondo_tensor_core *core, rondo_comm *comm, int serves,
-                              struct rondo_wait *wait, uint64_t *nmoved)
+                              struct rondo_wait *wait, struct served *last)
 {
     if (serves) {
         int moved = 0;
         pthread_mutex_lock(&core->lock);
         rondo_tensor_progress(core, &moved);
-        int served = core->nmoved != *nmoved;
-        *nmoved = core->nmoved;
+        int served = core->nmoved != last->nmoved;
+        if (served) {
+            *last = (struct served){ core->nmoved, rondo_now_ns() };
+        }
         if (wait->start_ns != 0 && wait->policy->timeout_ns > 0 && rondo_tensor_serves(core)) {
-            hold_time(wait);
+            hold_time(wait, last->since_ns);
         }
         pthread_mutex_unlock(&core->lock);
         if (served) {
@@ -606,13 +618,13 @@ static rondo_status meet(struct rondo_tensor_core *core, int serves)
     rondo_status status;
     char text[RONDO_ERROR_TEXT];
     struct rondo_wait wait;
-    uint64_t nmoved = 0;
+    struct served last = { 0, rondo_now_ns() };
     RONDO_TRY(rondo_stream_create(&stream));
     rondo_wait_begin(&wait, &core->ctx->running.policy);
     status = rondo_barrier(comm, stream);
     while (status == RONDO_SUCCESS && (status = rondo_stream_query(stream)) == RONDO_IN_PROGRESS) {
         (void)rondo_inside_begin("rondo_tensor_store_destroy");
-        status = meet_step(core, comm, serves, &wait, &nmoved);
+        status = meet_step(core, comm, serves, &wait, &last);
         rondo_inside_end();
     }
     snprintf(text, sizeof(text), "%s", rondo_error_text());

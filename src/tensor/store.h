@@ -368,7 +368,7 @@ int rondo_tensor_fill(struct rondo_tensor_core *core);
 void rondo_tensor_serve_again(struct rondo_tensor_core *core);
 /** End publications up to a step; all: of all steps. Contents under way keep them until pubs_idle. */
 void rondo_tensor_pubs_retire(struct rondo_tensor_core *core, uint64_t step, int all);
-/** Is a content under way to another rank, or made for it? Not those that wait for the other end to ask, or to
+/** Is a content under way to a rank, or made for it? Not those that wait for the other end to ask, or to
  * say that they have landed. */
 int rondo_tensor_serves(const struct rondo_tensor_core *core);
 /** Is no ended publication's data in use? */
