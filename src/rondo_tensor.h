@@ -13,9 +13,9 @@
  *  - Any thread may use a store at any time, except to destroy it. A forked child may not use it.
  *  - A store serves pulls of other ranks from a thread of its own, so that a publisher may compute, or wait
  *    for something else. Threads that wait make progress themselves. Callbacks (rondo_tensor_ops) run in any
- *    of these threads, on any current GPU; they must not call a store, and must not wait for other ranks. Other
- *    threads may use the store meanwhile, and have unpack and release of other tensors called; but pack is
- *    called once at a time.
+ *    of these threads, on any current GPU; they must not call a store, and must not wait for other ranks.
+ *    Other threads may use the store meanwhile, and have unpack and release of other tensors called; but pack
+ *    is called once at a time.
  *  - Either order works: a pull may come before the tensor is published.
  *  - A pull completes when the content has landed in the consumer's memory; a publication completes when all
  *    pulls that it was for have landed.
@@ -160,8 +160,8 @@ rondo_status rondo_tensor_store_create(rondo_comm *comm, const rondo_tensor_conf
  * Collective: the store serves others until all ranks have called it, then ends all publications, cancels
  * pulls under way, and frees the store with the memory of rondo_tensor_alloc and its unfinished requests.
  * After an error of the communicator it waits for nobody, and returns that error. It waits for others as long
- * as the communicator's calls do (RONDO_TIMEOUT). While they pull from this rank, its time does not run, for one
- * content up to ten times that limit; the time of ranks that nobody pulls from runs.
+ * as the communicator's calls do (RONDO_TIMEOUT). While they pull from this rank, its time does not run, for
+ * one content up to ten times that limit; the time of ranks that nobody pulls from runs.
  */
 rondo_status rondo_tensor_store_destroy(rondo_tensor_store *store);
 /** Store what this rank's end has done, up to the size that @a stats has in its first field. */

@@ -250,8 +250,8 @@ static rondo_status connect_step(struct rondo_tensor_conn *conn)
     return RONDO_SUCCESS;
 }
 
-/* Say that the connection has ended: the other end may still wait for this one. While there is no room for the
- * letter, each progress tries again. */
+/* Say that the connection has ended: the other end may still wait for this one. While there is no room for
+ * the letter, each progress tries again. */
 static void say_end(struct rondo_tensor_conn *conn)
 {
     conn->owes_end = send_letter(conn, LETTER_END) == RONDO_IN_PROGRESS && !rondo_tensor_has_gone(conn);
@@ -269,7 +269,7 @@ static int reads_on(struct rondo_tensor_conn *conn)
     return conn->wire != NULL && ((conn->busy && conn->wire->revoke == NULL) || is_read(conn));
 }
 
-/* End what a broken connection still has, unless somebody is in its wire: who is closes it when it is back. */
+/* End what a broken connection still has. Somebody who is in its wire closes it when it is back. */
 static void try_close(struct rondo_tensor_conn *conn)
 {
     if (conn->busy || is_read(conn)) {

@@ -241,7 +241,7 @@ static int copy_own(struct rondo_exec *exec, const struct rondo_work *w, int nsr
                     int ndsts, size_t n)
 {
     int own = w->mailbox->index, i = 0;
-    while (i < nsrcs && exec->sources[i] != dsts[0]) {
+    while (ndsts == 1 && i < nsrcs && exec->sources[i] != dsts[0]) {
         i++;
     }
     if (ndsts != 1 || own >= nsrcs || i < nsrcs) {

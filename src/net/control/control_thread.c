@@ -79,7 +79,7 @@ void rondo_control_wake(void)
 }
 
 /* Nobody is to write to the descriptor any more: another thread may be about to, in a signal handler. Once
- * closed, its number may be that of a file of the program. @return 0: that thread is stopped, leave it open */
+ * closed, its number may be that of a file of the program. @return 0: it is stopped; leave it open */
 static int wake_end(void)
 {
     atomic_store(&wake.event, 0);
@@ -92,8 +92,8 @@ static int wake_end(void)
     return 1;
 }
 
-/* For the control thread, which holds no lock. @return 1: look around before sleeping; watcher_end_unlock writes
- * to the descriptor, too */
+/* For the control thread, which holds no lock. @return 1: look around before sleeping; watcher_end_unlock
+ * writes to the descriptor, too */
 static int answer_wake(int event)
 {
     uint64_t count;

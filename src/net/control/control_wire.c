@@ -118,6 +118,30 @@ void rondo_wire_ranks_of(const struct rondo_control *control, const struct rondo
     }
 }
 
+int rondo_wire_hello_renew(struct rondo_wire_conn *conn)
+{
+    struct rondo_auth_hello *hello = &conn->hello;
+    struct rondo_control *control = rondo_wire_control(hello->comm_hash, hello->client_rank);
+    if (control != NULL && rondo_wire_state_of(control, hello->server_rank) != RONDO_RANK_LEFT) {
+        return 1;
+    }
+    for (control = rondo_wire->controls; control; control = control->wire->next) {
+        int from, to;
+        rondo_wire_ranks_of(control, conn, &from, &to);
+        for (int i = from; i < to; i++) {
+            int rank = control->wire->by_process[i];
+            if (control->local_of[rank] < 0 && rondo_wire_state_of(control, rank) != RONDO_RANK_LEFT) {
+                hello->comm_hash = control->head->comm_hash;
+                hello->client_rank = control->rank;
+                hello->server_rank = rank;
+                memcpy(conn->secret, control->wire->secret, sizeof(conn->secret));
+                return 1;
+            }
+        }
+    }
+    return 0;
+}
+
 /* ---- sending ---- */
 
 struct rondo_wire_head rondo_wire_head_of(const struct rondo_control *control, int rank,

@@ -383,6 +383,9 @@ const struct rondo_wire_closed *rondo_wire_closed_of(uint64_t comm_hash, int ran
 /** Find the ranks of the process at the other end: places [*from, *to) of by_process. */
 void rondo_wire_ranks_of(const struct rondo_control *control, const struct rondo_wire_conn *conn, int *from,
                          int *to);
+/** Let the hello be of a communicator that goes on, and has a rank in that process.
+ * @return 0: none has, so nobody there misses this process */
+int rondo_wire_hello_renew(struct rondo_wire_conn *conn);
 /** Handle a message that came. @return 0: no intact Rondo sends this */
 int rondo_wire_dispatch(struct rondo_wire_conn *conn, const struct rondo_wire_head *head, const void *data);
 /** Send a message from a control's rank to another rank. @return 0: not possible now */

@@ -150,32 +150,6 @@ static void call_waiting(void)
     }
 }
 
-/* Call for a communicator that goes on, as long as one has a rank in that process.
- * @return 0: none has, so nobody there misses this process */
-static int hello_renew(struct rondo_wire_conn *conn)
-{
-    struct rondo_auth_hello *hello = &conn->hello;
-    struct rondo_control *control = rondo_wire_control(hello->comm_hash, hello->client_rank);
-    if (control != NULL && rondo_wire_state_of(control, hello->server_rank) != RONDO_RANK_LEFT) {
-        return 1;
-    }
-    for (control = rondo_wire->controls; control; control = control->wire->next) {
-        int from, to;
-        rondo_wire_ranks_of(control, conn, &from, &to);
-        for (int i = from; i < to; i++) {
-            int rank = control->wire->by_process[i];
-            if (control->local_of[rank] < 0 && rondo_wire_state_of(control, rank) != RONDO_RANK_LEFT) {
-                hello->comm_hash = control->head->comm_hash;
-                hello->client_rank = control->rank;
-                hello->server_rank = rank;
-                memcpy(conn->secret, control->wire->secret, sizeof(conn->secret));
-                return 1;
-            }
-        }
-    }
-    return 0;
-}
-
 /* A listener also ends the calls of living processes: those that were stopped before their hello, or whose
  * communicator it does not know for long, or one too many. If the process has ended, the next call is
  * refused. @return 1: it is called again, with what is queued */
@@ -184,7 +158,7 @@ static int call_again(struct rondo_wire_conn *conn)
     int ended = conn->error == 0 || conn->error == ECONNRESET || conn->error == EPIPE;
     int error = conn->error;
     if (conn->ended_in != RONDO_WIRE_GREETED || !ended || conn->was_open || conn->in_bytes > 0 ||
-        conn->ncalls >= MOST_CALLS || !hello_renew(conn)) {
+        conn->ncalls >= MOST_CALLS || !rondo_wire_hello_renew(conn)) {
         return 0;
     }
     conn->ncalls++;

@@ -13,10 +13,9 @@
 typedef MPI_Fint F;
 
 /*
- * The sentinels of Fortran are variables, spelled as the compiler does. Besides Open MPI's own each library of a
- * Fortran compiler has a copy (a common block), and in a scope of its own, as Python's extensions have, a
- * library and Open MPI's Fortran use that copy. So all copies count: those of all libraries are looked for, and
- * again when others were loaded.
+ * The sentinels of Fortran are variables, spelled as the compiler does. Open MPI has them, and each Fortran
+ * library has a copy (a common block). In a scope of its own, as Python's extensions have, a library and Open
+ * MPI's Fortran use that copy. So all copies count. They are looked for again when a library was loaded.
  */
 enum { SPELLINGS_EACH = 4, MOST_COPIES = 64, PLAIN = 64 };
 struct sentinel {
