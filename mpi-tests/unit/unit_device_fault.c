@@ -471,6 +471,7 @@ static void ends_with_a_graph(struct fake_rank *r)
     if (!end->destroys_first) {
         device_graph_free(&graph);
     }
+    pthread_barrier_wait(&launched); /* an abort keeps what was freed before it: its kernels may use that */
     FAKE_OK(r, rondo_mem_free(x));
 }
 
