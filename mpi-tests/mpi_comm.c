@@ -251,7 +251,7 @@ static void calls_are_dumped(void)
 {
     enum { CALLS = 5, MOST = 64 << 10 };
     static char text[MOST];
-    char path[64];
+    char folder[256], path[300];
     rondo_comm *comm = create(MPI_COMM_WORLD);
     rondo_status status;
     FILE *file;
@@ -265,7 +265,8 @@ static void calls_are_dumped(void)
     for (int i = 0; i < CALLS; i++) {
         verify(comm, "before a dump");
     }
-    snprintf(path, sizeof(path), "/tmp/mpi_comm.%ld.json", (long)getpid());
+    test_folder_make(folder, sizeof(folder));
+    snprintf(path, sizeof(path), "%s/dump.json", folder);
     TEST_MUST(rondo_comm_dump(comm, path), comm);
     file = fopen(path, "r");
     if (file != NULL) {
@@ -274,6 +275,7 @@ static void calls_are_dumped(void)
     }
     text[n] = '\0';
     unlink(path);
+    rmdir(folder);
     test_check(sscanf(text, "{\"version\": \"2.4\", \"rank\": %d, ", &rank) == 1 && rank == test.rank,
                "a dump begins with %.40s", text);
     test_check(count_of(text, "\"record_id\"") == 2 * CALLS && count_of(text, "\"completed\"") == 2 * CALLS &&

@@ -130,6 +130,15 @@ int test_check(int ok, const char *fmt, ...)
     return ok;
 }
 
+void test_folder_make(char *path, size_t bytes)
+{
+    const char *root = getenv("TMPDIR");
+    int n = snprintf(path, bytes, "%s/rondo-test-XXXXXX", root != NULL && root[0] != '\0' ? root : "/tmp");
+    if (n < 0 || (size_t)n >= bytes || mkdtemp(path) == NULL) {
+        test_die("cannot make a folder %s", path);
+    }
+}
+
 double test_now(void)
 {
     struct timespec now;

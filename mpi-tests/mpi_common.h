@@ -52,6 +52,9 @@ void test_die(const char *fmt, ...) __attribute__((format(printf, 1, 2), noretur
         }                                                                                                   \
     } while (0)
 
+/** Make a folder for a file of this program, in $TMPDIR, and write its path to the buffer. */
+void test_folder_make(char *path, size_t bytes);
+
 double test_now(void);                                /* seconds, monotonic */
 int test_compare_times(const void *a, const void *b); /* doubles, for qsort */
 uint64_t test_hash(uint64_t a, uint64_t b, uint64_t c);

@@ -537,20 +537,26 @@ static void watch(const struct fault *f)
 
 static void board_open(void)
 {
-    char path[64] = "/tmp/mpi_doctor.XXXXXX";
+    char folder[256] = "", path[300];
     int fd = -1, watcher = test.nranks - 1;
+    if (test.rank == watcher) test_folder_make(folder, sizeof(folder));
+    MPI_Bcast(folder, sizeof(folder), MPI_CHAR, watcher, MPI_COMM_WORLD);
+    snprintf(path, sizeof(path), "%s/board", folder);
     if (test.rank == watcher) {
-        fd = mkstemp(path);
-        if (fd < 0 || ftruncate(fd, sizeof(struct board)) != 0) test_die("no temporary file");
+        fd = open(path, O_RDWR | O_CREAT | O_EXCL, 0600);
+        if (fd < 0 || ftruncate(fd, sizeof(struct board)) != 0) test_die("no file %s", path);
     }
-    MPI_Bcast(path, sizeof(path), MPI_CHAR, watcher, MPI_COMM_WORLD);
+    MPI_Barrier(MPI_COMM_WORLD);
     if (test.rank != watcher) fd = open(path, O_RDWR);
     g.board = fd >= 0 ? mmap(NULL, sizeof(*g.board), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
     if (g.board == MAP_FAILED) test_die("cannot map %s", path);
     close(fd);
     g.board->pid[test.rank] = getpid();
     MPI_Barrier(MPI_COMM_WORLD);
-    if (test.rank == watcher) unlink(path);
+    if (test.rank == watcher) {
+        unlink(path);
+        rmdir(folder);
+    }
 }
 
 static void run(const struct fault *f, long time)
