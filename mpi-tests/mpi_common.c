@@ -146,6 +146,20 @@ double test_now(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
+int test_are_punctual(double start, int but, double deadline, double longest)
+{
+    double mine[2] = { start, test_now() }, all[TEST_MAX_RANKS][2], first = 0, last = 0, took = 0;
+    MPI_Allgather(mine, 2, MPI_DOUBLE, all, 2, MPI_DOUBLE, MPI_COMM_WORLD);
+    for (int r = 0; r < test.nranks; r++) {
+        if (r != but) {
+            first = first == 0 || all[r][0] < first ? all[r][0] : first;
+            last = all[r][0] > last ? all[r][0] : last;
+            took = all[r][1] - all[r][0] > took ? all[r][1] - all[r][0] : took;
+        }
+    }
+    return last - first < 0.25 * deadline && took < longest;
+}
+
 int test_compare_times(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;

@@ -55,7 +55,11 @@ void test_die(const char *fmt, ...) __attribute__((format(printf, 1, 2), noretur
 /** Make a folder for a file of this program, in $TMPDIR, and write its path to the buffer. */
 void test_folder_make(char *path, size_t bytes);
 
-double test_now(void);                                /* seconds, monotonic */
+double test_now(void); /* seconds, monotonic */
+/** Each rank calls this after a wait for a rank that does not come, with the time at which it began to wait;
+ * it is a barrier. @return true if all ranks but that one began within a quarter of the deadline, and none
+ * took longer than `longest`. Else the machine is busy, and another rank, that is only late, may be named. */
+int test_are_punctual(double start, int but, double deadline, double longest);
 int test_compare_times(const void *a, const void *b); /* doubles, for qsort */
 uint64_t test_hash(uint64_t a, uint64_t b, uint64_t c);
 

@@ -383,22 +383,6 @@ static void mismatch(enum kind kind, const char *coll, size_t count)
 
 /* ---- a call that one rank never makes ---- */
 
-/* Were all ranks but one punctual: did they call within a quarter of the deadline, and end soon after it?
- * Else the machine is busy, and a rank that is only late may be named. */
-static int are_punctual(double start, int but, int timeout_ms)
-{
-    double mine[2] = { start, test_now() }, all[TEST_MAX_RANKS][2], first = 0, last = 0, longest = 0;
-    MPI_Allgather(mine, 2, MPI_DOUBLE, all, 2, MPI_DOUBLE, MPI_COMM_WORLD);
-    for (int r = 0; r < test.nranks; r++) {
-        if (r != but) {
-            first = first == 0 || all[r][0] < first ? all[r][0] : first;
-            last = all[r][0] > last ? all[r][0] : last;
-            longest = all[r][1] - all[r][0] > longest ? all[r][1] - all[r][0] : longest;
-        }
-    }
-    return last - first < 0.25e-3 * timeout_ms && longest < 1.5e-3 * timeout_ms;
-}
-
 /* @return true if the ranks were punctual, so that the case counts. */
 static int one_rank_never_calls(const char *coll, int timeout_ms)
 {
@@ -435,7 +419,7 @@ static int one_rank_never_calls(const char *coll, int timeout_ms)
         named = strstr(text, name) != NULL;
         test_check(test_now() - start < LIMIT, "%.1f s", test_now() - start);
     }
-    punctual = are_punctual(start, missing, timeout_ms);
+    punctual = test_are_punctual(start, missing, 1e-3 * timeout_ms, 1.5e-3 * timeout_ms);
     test_check(named || !punctual, "the error text does not name %s: %s", name, text);
     TEST_MUST(rondo_comm_abort(comm), NULL);
     MPI_Barrier(MPI_COMM_WORLD);
