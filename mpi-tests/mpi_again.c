@@ -11,6 +11,7 @@
 #include "mpi_common.h"
 
 enum { MOST = 2000, LEAST = 800, SHAPES = 24, FEW = 4, PHASE = 500, QUEUED = 3 };
+enum { BEYOND = 64 }; /* elements after those of a call, which it may not write */
 enum coll { ALL_REDUCE, BROADCAST, REDUCE, ALL_GATHER, ALL_TO_ALL, BARRIER, COLLS };
 enum form { ALONE, ALONE_TOO, IN_GROUP, ON_STREAM, LATER, NUM_WAYS };
 
@@ -57,7 +58,7 @@ static void fill(const struct call *c)
     for (size_t i = 0; i < c->shape.count * (c->shape.coll == ALL_TO_ALL ? (size_t)test.nranks : 1); i++) {
         c->in[i] = value(c->number, test.rank, i);
     }
-    for (size_t i = 0; i < received(&c->shape); i++) {
+    for (size_t i = 0; i < received(&c->shape) + BEYOND; i++) {
         c->out[i] = -1;
     }
 }
@@ -71,6 +72,11 @@ static void check(const struct call *c)
     test_check(i == n, "%s #%d of %zu, root %d, form %d: element %zu is %d, not %d", names[c->shape.coll],
                c->number, c->shape.count, c->shape.root, c->form, i, i < n ? c->out[i] : 0,
                i < n ? expected(c, i) : 0);
+    for (i = n; i < n + BEYOND && c->out[i] == -1; i++) {
+    }
+    test_check(i == n + BEYOND, "%s #%d of %zu, root %d, form %d: element %zu, after the last one, is %d",
+               names[c->shape.coll], c->number, c->shape.count, c->shape.root, c->form, i,
+               i < n + BEYOND ? c->out[i] : 0);
 }
 
 static rondo_status make(const struct call *c, rondo_comm *comm, rondo_stream stream)
