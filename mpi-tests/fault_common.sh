@@ -44,12 +44,6 @@ survive_options() {
     esac
 }
 
-# marked MARK: print the processes that were started with FAULT_MARK=MARK, whoever is their parent
-marked() {
-    find /proc -maxdepth 2 -path '/proc/[0-9]*/environ' -exec grep -lsz "^FAULT_MARK=$1\$" {} + 2>/dev/null |
-        sed 's,/proc/\([0-9]*\)/.*,\1,'
-}
-
 # reports BEGIN LOG...: print "rank, milliseconds after BEGIN (seconds since 1970), outcome" for each report
 reports() {
     # shellcheck disable=SC3043

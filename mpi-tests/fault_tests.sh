@@ -23,6 +23,8 @@ fi
 . "$build/scripts/mpi.env"
 # shellcheck source=/dev/null
 . "$here/fault_common.sh"
+# shellcheck source=/dev/null
+. "$here/leftovers.sh"
 survive=$(survive_options "$RONDO_BUILD_MPI")
 
 tmp=$(mktemp -d)
@@ -31,23 +33,9 @@ rank_wrapper "$tmp/rank"
 host_wrapper "$tmp/host"
 export FAULT_LOG="$log" FAULT_MPI="$RONDO_BUILD_MPI" FAULT_HOSTS=1 RONDO_INIT_TIMEOUT=30s RONDO_TIMEOUT=20s RONDO_DEBUG=NONE
 
-hex8='[0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f]'
-shared() { find /dev/shm -maxdepth 1 -name "rondo-$hex8$hex8" -user "$(id -u)" 2>/dev/null | LC_ALL=C sort; }
-
-# Print the files on standard input that remain although no process has mapped them and their creator, whose
-# pid is in the name, has ended. Others belong to another job.
-unused() {
-    while read -r file; do
-        maker=${file##*/rondo-} maker=$((0x${maker%????????}))
-        if [ -e "/proc/$maker" ] || grep -qsF "$file" /proc/[0-9]*/maps; then continue; fi
-        sleep 1
-        [ ! -e "$file" ] || echo "$file"
-    done
-}
-
 # shellcheck disable=SC2317
 clean_up() {
-    for pid in $(marked "$$.$name"); do kill -9 "$pid" 2>/dev/null; done
+    for pid in $(marked "FAULT_MARK=$$.$name"); do kill -9 "$pid" 2>/dev/null; done
     rm -rf "$tmp"
 }
 trap clean_up EXIT
@@ -67,7 +55,7 @@ begin() {
     name=$1
     # shellcheck disable=SC2254
     case $name in $only) ;; *) return 1 ;; esac
-    shared >"$tmp/before"
+    shared_memory >"$tmp/before"
     : >"$log"
     why=""
 }
@@ -77,12 +65,12 @@ because() { why="${why:+$why; }$*"; }
 # Wait for processes that are ending; any that stays is an error.
 end() {
     for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do
-        left=$(marked "$$.$name")
+        left=$(marked "FAULT_MARK=$$.$name")
         [ -n "$left" ] || break
         sleep 0.2
     done
     [ -z "$left" ] || { because "processes are left"; for pid in $left; do kill -9 "$pid" 2>/dev/null; done; }
-    shared >"$tmp/after"
+    shared_memory >"$tmp/after"
     LC_ALL=C comm -13 "$tmp/before" "$tmp/after" | unused >"$tmp/new"
     [ ! -s "$tmp/new" ] || because "left in /dev/shm: $(tr '\n' ' ' <"$tmp/new")"
     grep -aq 'mpi_[a-z]*: rank [-0-9]*: FAIL' "$log" && because "$(grep -am1 'FAIL' "$log" | cut -c1-200)"
@@ -208,7 +196,7 @@ done
 # Only ranks of its host can see that a rank is stopped; the others are told before their own limit passes. It
 # goes on when they have left.
 if [ $quick = no ] && [ -n "$RONDO_BUILD_FAULTS" ] && begin stop_init_control; then
-    (sleep 6; for pid in $(marked "$$.$name"); do kill -CONT "$pid"; done) &
+    (sleep 6; for pid in $(marked "FAULT_MARK=$$.$name"); do kill -CONT "$pid"; done) &
     FAULT_HOSTS=2 RONDO_DEAD_AFTER=500ms RONDO_FAULT=rank=1,phase=control,act=stop \
         launch 60 4 env RONDO_INIT_TIMEOUT=3s sh "$tmp/host" "$build/mpi_fault" --init --victim 1
     ended $?
