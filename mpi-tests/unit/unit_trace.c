@@ -35,15 +35,16 @@ static void *event(void *context, const struct rondo_prof_descr_v4 *d)
     return handle;
 }
 
-static void *call(void *context, const char *type)
+static void *call_of(void *context, const char *func, size_t count, const char *type)
 {
     return event(
         context,
         &(struct rondo_prof_descr_v4){
             .type = RONDO_PROF_COLL,
-            .coll = {
-                .func = "AllReduce", .count = 3, .datatype = type, .algo = "RING", .proto = "SIMPLE" } });
+            .coll = { .func = func, .count = count, .datatype = type, .algo = "RING", .proto = "SIMPLE" } });
 }
+
+static void *call(void *context, const char *type) { return call_of(context, "AllReduce", 3, type); }
 
 /* @return the file's text, which the caller frees. */
 static char *file_text(const char *ending)
@@ -126,6 +127,30 @@ static const char *number_after(const char *text, const char *name)
     const char *at = strstr(text, name);
     assert_non_null(at);
     return at + strlen(name);
+}
+
+/* On 2 ranks: (n - 1) / n, with counts per rank, too. */
+static void bandwidths_are_those_of_nccl_tests(void **state)
+{
+    static const struct {
+        const char *func;
+        double factor;
+    } known[] = { { "AllReduce", 1 },    { "Broadcast", 1 },        { "AllGather", 0.5 },
+                  { "AllGatherV", 0.5 }, { "ReduceScatterV", 0.5 }, { "AlltoAllV", 0.5 },
+                  { "GatherV", 0.5 },    { "ScatterV", 0.5 },       { "Send", 1 } };
+    (void)state;
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        void *context = context_new();
+        ncclProfiler_v5.stop(call_of(context, known[i].func, 1 << 26, "ncclFloat32"));
+        end(context);
+        char *text = file_text("jsonl");
+        double algbw = strtod(number_after(text, "\"algbw_GBs\":"), NULL);
+        double ratio = strtod(number_after(text, "\"busbw_GBs\":"), NULL) / algbw;
+        assert_true(algbw > 0 && ratio > 0.99 * known[i].factor && ratio < 1.01 * known[i].factor);
+        free(text);
+        free(file_text("json"));
+        free(file_text("prom"));
+    }
 }
 
 static void numbers_have_a_point_in_every_locale(void **state)
@@ -211,6 +236,7 @@ int main(void)
         cmocka_unit_test(wrong_settings_are_named),
         cmocka_unit_test(an_operation_of_another_process_is_not_followed),
         cmocka_unit_test(bytes_are_those_of_the_type),
+        cmocka_unit_test(bandwidths_are_those_of_nccl_tests),
         cmocka_unit_test(numbers_have_a_point_in_every_locale),
     };
     char prefix[64], remove[96];

@@ -52,15 +52,21 @@ double trace_quantile(const struct trace_row *row, double q)
     return 0;
 }
 
+/* With counts per rank, too: AllGatherV. */
+static int is_of(const char *func, const char *name)
+{
+    size_t n = strlen(name);
+    return strncmp(func, name, n) == 0 && (func[n] == '\0' || strcmp(func + n, "V") == 0);
+}
+
 double trace_bus_factor(const char *func, int nranks)
 {
     double n = nranks;
-    if (strcmp(func, "AllReduce") == 0) {
+    if (is_of(func, "AllReduce")) {
         return 2 * (n - 1) / n;
     }
-    return strcmp(func, "AllGather") == 0 || strcmp(func, "ReduceScatter") == 0 ||
-                   strcmp(func, "AlltoAll") == 0 || strcmp(func, "Gather") == 0 ||
-                   strcmp(func, "Scatter") == 0
+    return is_of(func, "AllGather") || is_of(func, "ReduceScatter") || is_of(func, "AlltoAll") ||
+                   is_of(func, "Gather") || is_of(func, "Scatter")
                ? (n - 1) / n
                : 1;
 }
