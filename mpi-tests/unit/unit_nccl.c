@@ -375,6 +375,31 @@ static void test_ids(void **state)
     assert_int_equal(ncclCommGetUniqueId(comm, &id), ncclInvalidArgument);
 }
 
+/* Another run of this program: the variable is read once. */
+static int comm_id(void)
+{
+    ncclUniqueId id;
+    return ncclGetUniqueId(&id) == ncclSuccess && ncclGetUniqueId(&id) == ncclSuccess ? 0 : 1;
+}
+
+static void test_comm_id(void **state)
+{
+    char exe[500] = "", command[600], text[4000];
+    FILE *said;
+    (void)state;
+    assert_true(readlink("/proc/self/exe", exe, sizeof(exe) - 1) > 0);
+    for (int set = 0; set < 2; set++) {
+        snprintf(command, sizeof(command), "%s '%s' comm_id 2>&1", set ? "NCCL_COMM_ID=node1:4000" : "", exe);
+        said = popen(command, "r");
+        assert_non_null(said);
+        text[fread(text, 1, sizeof(text) - 1, said)] = '\0';
+        assert_int_equal(pclose(said), 0);
+        char *first = strstr(text, "NCCL_COMM_ID (");
+        assert_int_equal(first != NULL, set);
+        assert_true(first == NULL || strstr(first + 1, "NCCL_COMM_ID (") == NULL);
+    }
+}
+
 /* ---- memory and windows ---- */
 
 static void windows(struct rank *r)
@@ -388,6 +413,8 @@ static void windows(struct rank *r)
     CHECK(ncclCommRegister(r->comm, memory, 8192, &handle) == ncclSuccess);
     CHECK(ncclCommDeregister(r->comm, handle) == ncclSuccess);
     CHECK(ncclCommDeregister(r->comm, &bytes) == ncclInvalidArgument);
+    CHECK(ncclCommDeregister(r->comm, NULL) == ncclSuccess);
+    CHECK(ncclCommDeregister(NULL, NULL) == ncclInvalidArgument);
     CHECK(ncclCommRegister(r->comm, memory, 8192, NULL) == ncclInvalidArgument);
     CHECK(ncclCommWindowRegister(r->comm, aligned, 4096, &win, NCCL_WIN_COLL_SYMMETRIC) == ncclSuccess);
     CHECK(ncclWinGetUserPtr(r->comm, win, &back) == ncclSuccess && back == aligned);
@@ -465,11 +492,32 @@ static void queries(struct rank *r)
     CHECK(ncclAllReduce(&mine, &sum, 1, ncclInt, ncclSum, r->comm, NULL) == ncclSuccess && sum == r->n);
 }
 
+/* Ends a nested group only, whose calls the outer end makes; a refused one, too. */
+static void nested_estimates(struct rank *r)
+{
+    ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
+    int mine = 1, sum = 0;
+    CHECK(ncclGroupStart() == ncclSuccess);
+    CHECK(ncclGroupStart() == ncclSuccess);
+    CHECK(ncclAllReduce(&mine, &sum, 1, ncclInt, ncclSum, r->comm, NULL) == ncclSuccess);
+    CHECK(ncclGroupSimulateEnd(&info) == ncclSuccess && sum == 0);
+    CHECK(ncclGroupEnd() == ncclSuccess && sum == r->n);
+    CHECK(ncclGroupEnd() == ncclInvalidUsage);
+    info.magic = 0;
+    CHECK(ncclGroupStart() == ncclSuccess);
+    CHECK(ncclGroupStart() == ncclSuccess);
+    CHECK(ncclGroupSimulateEnd(&info) == ncclInvalidArgument);
+    CHECK(ncclGroupEnd() == ncclInvalidArgument);
+    CHECK(ncclGroupEnd() == ncclInvalidUsage);
+}
+
 static void test_queries(void **state)
 {
     (void)state;
     run(1, queries, NULL);
     run(3, queries, NULL);
+    run(1, nested_estimates, NULL);
+    run(3, nested_estimates, NULL);
     assert_int_equal(ncclLLA2ACalcSlots(4, 12), 8);
     assert_int_equal(ncclLLA2ACalcSlots(0, 8), 0);
     assert_int_equal(ncclLLA2ACalcSlots(INT_MAX, INT_MAX), -1);
@@ -533,14 +581,17 @@ static void test_params(void **state)
     ncclParamDumpAll();
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names),      cmocka_unit_test(test_version),   cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_config),     cmocka_unit_test(test_ids),       cmocka_unit_test(test_calls),
-        cmocka_unit_test(test_one_thread), cmocka_unit_test(test_memory),    cmocka_unit_test(test_queries),
-        cmocka_unit_test(test_params),     cmocka_unit_test(test_processes),
+        cmocka_unit_test(test_names),      cmocka_unit_test(test_version), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_config),     cmocka_unit_test(test_ids),     cmocka_unit_test(test_calls),
+        cmocka_unit_test(test_one_thread), cmocka_unit_test(test_memory),  cmocka_unit_test(test_queries),
+        cmocka_unit_test(test_params),     cmocka_unit_test(test_comm_id), cmocka_unit_test(test_processes),
     };
     use_host_memory();
+    if (argc == 2 && strcmp(argv[1], "comm_id") == 0) {
+        return comm_id();
+    }
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -209,11 +209,16 @@ NCCL_FACE(ncclResult_t, GroupSimulateEnd, ncclSimInfo_t *simInfo)
 {
     double us;
     rondo_status status;
+    ncclResult_t refused;
     if (simInfo != NULL && (simInfo->magic != 0x74685283 || simInfo->size < sizeof(*simInfo))) {
-        nccl_refuse(RONDO_INVALID_ARGUMENT,
-                    "ncclGroupSimulateEnd: the info has size %zu and magic 0x%x: start from "
-                    "NCCL_SIM_INFO_INITIALIZER",
-                    simInfo->size, simInfo->magic);
+        refused = nccl_refuse(RONDO_INVALID_ARGUMENT,
+                              "ncclGroupSimulateEnd: the info has size %zu and magic 0x%x: start from "
+                              "NCCL_SIM_INFO_INITIALIZER",
+                              simInfo->size, simInfo->magic);
+        status = rondo_group_end();
+        return status == RONDO_SUCCESS ? refused : nccl_result(status);
+    }
+    if (rondo_group_depth() > 1) { /* as NCCL: the group goes on, and nothing is estimated */
         return nccl_result(rondo_group_end());
     }
     status = rondo_group_simulate(&us);

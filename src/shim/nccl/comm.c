@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/param.h"
 #include "call/group.h"
 #include "init/engine.h"
 #include "net/bootstrap/meeting.h"
@@ -77,7 +78,25 @@ static ncclResult_t make_id(const char *call, ncclUniqueId *to)
     return ncclSuccess;
 }
 
-NCCL_FACE(ncclResult_t, GetUniqueId, ncclUniqueId *uniqueId) { return make_id("ncclGetUniqueId", uniqueId); }
+/* NCCL_COMM_ID makes the ids of all processes one, so that each may make its own. */
+static void warn_of_comm_id(void)
+{
+    static int said;
+    struct rondo_param_ignored row;
+    rondo_param_get_ignored(rondo_param_find_ignored("COMM_ID"), &row);
+    if (row.origin[0] != '\0' && !__atomic_exchange_n(&said, 1, __ATOMIC_RELAXED)) {
+        RONDO_WARN("ncclGetUniqueId: NCCL_COMM_ID (%s) has no effect in Rondo: each call makes an id of its "
+                   "own, and ranks with different ids wait for one another in vain. One process makes the "
+                   "id and hands it to the others",
+                   row.origin);
+    }
+}
+
+NCCL_FACE(ncclResult_t, GetUniqueId, ncclUniqueId *uniqueId)
+{
+    warn_of_comm_id();
+    return make_id("ncclGetUniqueId", uniqueId);
+}
 
 /* ---- creation ---- */
 

@@ -4,6 +4,7 @@
 
 #include "base/fork.h"
 #include "base/mem.h"
+#include "init/engine.h"
 #include "shim/nccl/face.h"
 
 enum { ALIGNMENT = NCCL_WIN_REQUIRED_ALIGNMENT, KNOWN_FLAGS = 0xf };
@@ -49,8 +50,13 @@ NCCL_FACE(ncclResult_t, CommRegister, const ncclComm_t comm, void *buff, size_t 
     return nccl_result(rondo_comm_register(nccl_comm(comm), buff, size, handle));
 }
 
+/* Where registration is off, NCCL gives NULL handles, which its programs hand back. */
 NCCL_FACE(ncclResult_t, CommDeregister, const ncclComm_t comm, void *handle)
 {
+    rondo_config config;
+    if (handle == NULL) {
+        return nccl_result(rondo_engine_config(nccl_comm(comm), "ncclCommDeregister", &config));
+    }
     return nccl_result(rondo_comm_deregister(nccl_comm(comm), handle));
 }
 
