@@ -2,6 +2,7 @@
  * MPI_IN_PLACE. Protected, it is the library's own, as it is where a program opens the library, and MPI with it,
  * in a scope of their own. shim_semantics opens it. */
 #include <mpi.h>
+#include <stddef.h>
 
 __attribute__((visibility("protected"))) MPI_Fint mpi_fortran_in_place_;
 

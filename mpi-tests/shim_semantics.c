@@ -499,6 +499,7 @@ static void wrong_arguments_get_mpis_errors(void)
     MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
     check(error_class(MPI_Allreduce(&in, &out, -1, MPI_INT, MPI_SUM, comm)) == MPI_ERR_COUNT, "a count");
     check(MPI_Allreduce(&in, &out, 1, MPI_DATATYPE_NULL, MPI_SUM, comm) != MPI_SUCCESS, "a type");
+    check(error_class(MPI_Bcast(&in, 1, NULL, 0, comm)) == MPI_ERR_TYPE, "no type, as Fortran may give it");
     check(error_class(MPI_Allreduce(&in, &out, 1, MPI_INT, MPI_OP_NULL, comm)) == MPI_ERR_OP, "an operation");
     check(error_class(MPI_Bcast(&in, 1, MPI_INT, nranks, comm)) == MPI_ERR_ROOT, "a root");
     check(error_class(MPI_Allreduce(&in, &out, 1, MPI_FLOAT, MPI_BAND, comm)) == MPI_ERR_OP,

@@ -288,13 +288,72 @@ static int process_ends(MPI_Comm comm, int key, void *value, void *extra)
         shim_comm_end_rondo(c);
     }
     if (process.has_self) {
-        process.has_self = 0;
+        __atomic_store_n(&process.has_self, 0, __ATOMIC_RELEASE);
         PMPI_Comm_free(&process.self);
     }
     return MPI_SUCCESS;
 }
 
 /* ---- the beginning ---- */
+
+/* A receive there that stands for a persistent call has got too much: the call has failed. */
+static void self_failed(MPI_Comm *self, int *code, ...)
+{
+    int class = MPI_ERR_OTHER;
+    (void)self;
+    PMPI_Error_class(*code, &class);
+    if (class == MPI_ERR_TRUNCATE) {
+        shim_persistent_tell();
+        *code = MPI_ERR_OTHER;
+    }
+}
+
+/* All other errors there are only returned. */
+static void self_errhandler_set(void)
+{
+    MPI_Errhandler handler = MPI_ERRORS_RETURN;
+    int made = PMPI_Comm_create_errhandler(self_failed, &handler) == MPI_SUCCESS;
+    PMPI_Comm_set_errhandler(process.self, made ? handler : MPI_ERRORS_RETURN);
+    if (made) {
+        PMPI_Errhandler_free(&handler);
+    }
+}
+
+/* With the lock held. A duplicate would run the program's attribute callbacks. */
+static int self_make(void)
+{
+    MPI_Group group;
+    struct shim_outer outer = shim_enter(SHIM_CALLS); /* MPI's progress must not come back here */
+    PMPI_Comm_group(MPI_COMM_SELF, &group);
+    int rc = PMPI_Comm_create(MPI_COMM_SELF, group, &process.self);
+    PMPI_Group_free(&group);
+    shim_exit(outer);
+    if (rc == MPI_SUCCESS) {
+        self_errhandler_set();
+        __atomic_store_n(&process.has_self, 1, __ATOMIC_RELEASE);
+    }
+    return rc;
+}
+
+MPI_Comm shim_comm_self_made(void)
+{
+    return __atomic_load_n(&process.has_self, __ATOMIC_ACQUIRE) ? process.self : MPI_COMM_NULL;
+}
+
+int shim_comm_self(MPI_Comm *self)
+{
+    int rc = MPI_SUCCESS;
+    *self = shim_comm_self_made();
+    if (RONDO_UNLIKELY(*self == MPI_COMM_NULL)) {
+        pthread_mutex_lock(&process.self_lock);
+        if (!process.has_self) {
+            rc = __atomic_load_n(&process.closed, __ATOMIC_ACQUIRE) ? MPI_ERR_OTHER : self_make();
+        }
+        *self = shim_comm_self_made();
+        pthread_mutex_unlock(&process.self_lock);
+    }
+    return rc;
+}
 
 static void process_begin(void)
 {
@@ -306,6 +365,12 @@ static void process_begin(void)
         shim_process_settings.off = 1; /* without a word to the other ranks, for which there is no state */
     }
     process.ready = 1;
+}
+
+/* Do all calls go to MPI, without a state? */
+static int is_off(void)
+{
+    return shim_process_settings.off || (shim_process_settings.allowed == 0 && !shim_reporting);
 }
 
 static void process_begin_once(void)
@@ -332,8 +397,12 @@ static int is_mpi_running(void)
 void rondo_pmpi_begun(void);
 __attribute__((visibility("default"))) void rondo_pmpi_begun(void)
 {
+    MPI_Comm self;
     if (is_mpi_running()) {
         process_begin_once();
+        if (!is_off()) { /* later, beside an MPI_Comm_idup, Open MPI would wait for the end of that */
+            shim_comm_self(&self);
+        }
     }
 }
 
@@ -369,7 +438,7 @@ static struct shim_comm *comm_look_up(MPI_Comm comm)
         return &shut;
     }
     process_begin_once();
-    if (shim_process_settings.off || (shim_process_settings.allowed == 0 && !shim_reporting)) {
+    if (is_off()) {
         return &off;
     }
     if (PMPI_Comm_get_attr(comm, process.keyval, &value, &found) != MPI_SUCCESS) {
@@ -564,52 +633,6 @@ int shim_comm_make_child(struct shim_comm *c, struct shim_comm *child)
     }
     c->children[c->nchildren++] = child;
     return 1;
-}
-
-/* A receive there that stands for a persistent call has got too much: the call has failed. */
-static void self_failed(MPI_Comm *self, int *code, ...)
-{
-    int class = MPI_ERR_OTHER;
-    (void)self;
-    PMPI_Error_class(*code, &class);
-    if (class == MPI_ERR_TRUNCATE) {
-        shim_persistent_tell();
-        *code = MPI_ERR_OTHER;
-    }
-}
-
-/* All other errors there are only returned. */
-static void self_errhandler_set(void)
-{
-    MPI_Errhandler handler = MPI_ERRORS_RETURN;
-    int made = PMPI_Comm_create_errhandler(self_failed, &handler) == MPI_SUCCESS;
-    PMPI_Comm_set_errhandler(process.self, made ? handler : MPI_ERRORS_RETURN);
-    if (made) {
-        PMPI_Errhandler_free(&handler);
-    }
-}
-
-int shim_comm_self(MPI_Comm *self)
-{
-    int rc = MPI_SUCCESS;
-    if (RONDO_UNLIKELY(!__atomic_load_n(&process.has_self, __ATOMIC_ACQUIRE))) {
-        pthread_mutex_lock(&process.self_lock);
-        if (!process.has_self) {
-            MPI_Group group; /* a duplicate would run the program's attribute callbacks */
-            struct shim_outer outer = shim_enter(SHIM_CALLS); /* MPI's progress must not come back here */
-            PMPI_Comm_group(MPI_COMM_SELF, &group);
-            rc = PMPI_Comm_create(MPI_COMM_SELF, group, &process.self);
-            PMPI_Group_free(&group);
-            shim_exit(outer);
-        }
-        if (rc == MPI_SUCCESS && !process.has_self) {
-            self_errhandler_set();
-            __atomic_store_n(&process.has_self, 1, __ATOMIC_RELEASE);
-        }
-        pthread_mutex_unlock(&process.self_lock);
-    }
-    *self = process.self;
-    return rc;
 }
 
 /* ---- a wrong pairing ---- */

@@ -216,20 +216,32 @@ static int is_plain(MPI_Datatype type, int *combiner)
     return is_plain_inside(type, *combiner, nints);
 }
 
-/* MPI refuses a type that is not committed, and only tells when it is used. */
-static int is_committed(MPI_Datatype type)
+static int packs_nothing(MPI_Datatype type, MPI_Comm comm)
 {
-    MPI_Errhandler handler;
     char none[1] = { 0 };
-    int position = 0, code;
+    int position = 0;
+    return PMPI_Pack(none, 0, type, none, (int)sizeof none, &position, comm) == MPI_SUCCESS;
+}
+
+/* Will MPI use the type? It refuses one that it does not know or that is not committed, and only tells when it
+ * is used. Functions that only describe a type have no communicator: they would call the error handler of
+ * MPI_COMM_WORLD, which ends the program. */
+static int is_usable(MPI_Datatype type)
+{
+    MPI_Comm self = shim_comm_self_made();
+    MPI_Errhandler handler;
+    int usable;
+    if (self != MPI_COMM_NULL || shim_inside_mpi) { /* where MPI has looked at it */
+        return shim_inside_mpi || packs_nothing(type, self);
+    }
     pthread_mutex_lock(&lock);
     PMPI_Comm_get_errhandler(MPI_COMM_SELF, &handler);
     PMPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
-    code = PMPI_Pack(none, 0, type, none, (int)sizeof none, &position, MPI_COMM_SELF);
+    usable = packs_nothing(type, MPI_COMM_SELF);
     PMPI_Comm_set_errhandler(MPI_COMM_SELF, handler);
     PMPI_Errhandler_free(&handler);
     pthread_mutex_unlock(&lock);
-    return code == MPI_SUCCESS;
+    return usable;
 }
 
 static int type_read(MPI_Datatype handle, struct shim_type *type)
@@ -238,6 +250,9 @@ static int type_read(MPI_Datatype handle, struct shim_type *type)
     MPI_Aint lb;
     int combiner;
     *type = (struct shim_type){ .handle = handle, .dtype = -1 };
+    if (!is_usable(handle)) {
+        return 0;
+    }
     type->is_plain = is_plain(handle, &combiner);
     if (PMPI_Type_size_x(handle, &size) != MPI_SUCCESS || size < 0 ||
         PMPI_Type_get_extent(handle, &lb, &type->extent) != MPI_SUCCESS) {
@@ -248,7 +263,7 @@ static int type_read(MPI_Datatype handle, struct shim_type *type)
         kind_find(type);
         return 1;
     }
-    return is_committed(handle) && type_watch(handle);
+    return type_watch(handle);
 }
 
 int shim_type_hold(MPI_Datatype type, MPI_Datatype *held)
