@@ -463,7 +463,7 @@ static void fail_to_create(struct fake_rank *r)
     snprintf(f->text[r->rank], sizeof(f->text[r->rank]), "%s", rondo_last_error(NULL));
 }
 
-static const char *const phases[] = { "open", "peers", "graphs", "connections", "ready", "hello" };
+static const char *const phases[] = { "open", "peers", "graphs", "names", "connections", "ready", "hello" };
 static void fail_in(const char *phase, int n, int faulty)
 {
     struct failures *f = calloc(1, sizeof(*f));

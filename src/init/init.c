@@ -254,12 +254,19 @@ static rondo_status aborted(const struct rondo_init *init)
                             init->ctx->job.rank);
 }
 
+/* Do all ranks find this error of finish, with the same records? Else one lacks memory, or the like: the others
+ * have begun the next round, or will. */
+static int is_of_all(rondo_status status)
+{
+    return status == RONDO_SUCCESS || status == RONDO_INVALID_USAGE || status == RONDO_INVALID_ARGUMENT;
+}
+
 static rondo_status init_step(struct rondo_init *init)
 {
     struct rondo_ctx *ctx = init->ctx;
     int before = rondo_log_rank();
     rondo_status status = RONDO_SUCCESS;
-    int round_open = 0; /* all ranks find an error of finish, so it leaves no round open */
+    int round_open = 0; /* the others wait for this rank, and are to be told that it has failed */
     rondo_log_set_rank(ctx->job.rank);
     rondo_log_set_process_rank(ctx->job.rank, ctx->job.nranks);
     while (status == RONDO_SUCCESS && init->phase < rondo_num_phases) {
@@ -274,6 +281,7 @@ static rondo_status init_step(struct rondo_init *init)
         status = rondo_init_check_round(init);
         if (status == RONDO_SUCCESS && phase->finish != NULL) {
             status = phase->finish(init);
+            round_open = !is_of_all(status);
         }
         if (status == RONDO_SUCCESS) {
             limit_when_met(init);

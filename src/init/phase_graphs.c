@@ -376,6 +376,7 @@ static rondo_status finish_graphs(struct rondo_init *init)
         nchannels = record->nchannels < nchannels ? record->nchannels : nchannels;
         protos &= record->protos;
     }
+    RONDO_TRY(rondo_fault("names", ctx->job.rank, 0));
     RONDO_TRY(take_names(init));
     if (needs_net(ctx)) {
         complete_peers(init);

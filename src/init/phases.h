@@ -4,7 +4,8 @@
  * init.c starts a phase, tests it until it is done, and finishes it. A rank that fails keeps its error
  * (init->local) and sends it in the head of the next round's record, so all ranks fail together, with the
  * same sentence. A phase with own_deadline checks the deadline itself; the round after it has a second more.
- * An error of start or test leaves the round open; an error of finish is found by all ranks alike.
+ * An error of start or test leaves the round open. So does one of finish, unless it is of usage or arguments:
+ * those all ranks find alike.
  */
 #ifndef RONDO_INIT_PHASES_H
 #define RONDO_INIT_PHASES_H
