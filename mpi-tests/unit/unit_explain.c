@@ -123,6 +123,26 @@ static void layout_covers_all_nodes(void **state)
     scene_close(&g);
 }
 
+/* On four nodes a rank has four neighbours in a tree, and a step has room for three. */
+static void trees_with_four_neighbours_serve_no_root(void **state)
+{
+    static const enum rondo_coll colls[] = { RONDO_COLL_ALL_REDUCE, RONDO_COLL_BROADCAST, RONDO_COLL_REDUCE };
+    (void)state;
+    for (int nodes = 1; nodes <= 16; nodes++) {
+        struct scene g;
+        struct rondo_layout l;
+        scene_search(&g, "dgx_h100", NULL, nodes);
+        assert_int_equal(rondo_explain_layout(&l, g.topo, g.graphs, nodes), RONDO_SUCCESS);
+        for (int i = 0; i < 3; i++) {
+            for (int proto = 0; proto < RONDO_NUM_PROTOS; proto++) {
+                double us = rondo_cost_us(&l, colls[i], RONDO_ALGO_TREE, (enum rondo_proto)proto, 1, 8, 0);
+                assert_true((us >= 0) == (i == 0 || nodes < 4));
+            }
+        }
+        scene_close(&g);
+    }
+}
+
 /* ---- text ---- */
 
 static char text[64 << 10];
@@ -518,6 +538,7 @@ int main(void)
         cmocka_unit_test(machines_get_the_known_best_choices),
         cmocka_unit_test(large_all_reduce_gets_the_bandwidth_of_the_ring),
         cmocka_unit_test(layout_covers_all_nodes),
+        cmocka_unit_test(trees_with_four_neighbours_serve_no_root),
         cmocka_unit_test(table_is_complete_sorted_and_marked),
         cmocka_unit_test(registered_buffers_have_a_line_of_their_own),
         cmocka_unit_test(range_has_a_line_for_each_size),

@@ -145,8 +145,8 @@ static void channel_is_as_expected(const struct job *job, const struct rondo_sti
             assert_true(k == 0 || k >= view.tree.nchildren || view.tree.child[k] != view.tree.child[k - 1]);
         }
         nedges += view.tree.nchildren;
-        assert_true(!job->input.host_trees ||
-                    view.tree.nchildren + (view.tree.parent >= 0) <= RONDO_TREE_FAN);
+        assert_true(view.tree.nchildren + (view.tree.parent >= 0) <= RONDO_TREE_FAN ||
+                    (!job->input.host_trees && rondo_stitch_summary(stitch)->wide_trees));
     }
     assert_int_equal(nedges, n - 1);
 }
@@ -368,6 +368,45 @@ static void mirrored_channels_stay_on_their_rail(void **state)
     }
 }
 
+static int most_neighbours(const struct job *job, const struct rondo_stitch *stitch)
+{
+    int most = 0;
+    for (int c = 0; c < rondo_stitch_summary(stitch)->nchannels; c++) {
+        for (int r = 0; r < job->nranks; r++) {
+            struct rondo_channel_layout view;
+            rondo_stitch_channel(stitch, r, c, &view);
+            int n = view.tree.nchildren + (view.tree.parent >= 0);
+            most = n > most ? n : most;
+        }
+    }
+    return most;
+}
+
+/* One more than a step of a call with a root has room for. */
+static void trees_where_a_rank_has_four_neighbours_are_wide(void **state)
+{
+    static const int patterns[] = { RONDO_PATTERN_TREE, RONDO_PATTERN_SPLIT_TREE,
+                                    RONDO_PATTERN_BALANCED_TREE };
+    int nwide = 0;
+    (void)state;
+    for (int i = 0; i < 3 * 8 * 3; i++) {
+        struct job *job = job_new();
+        struct rondo_stitch *stitch;
+        int kinds[MAX_NODES] = { 0 };
+        job->nkinds = 1;
+        kind_init(&job->kind[0], 1 + i / 3 % 3 + (i / 3 % 3 == 2), 1, 1, patterns[i % 3]); /* 1, 2, 4 GPUs */
+        kind_pack(&job->kind[0]);
+        job_lay(job, kinds, 1 + i / 9, 0);
+        assert_int_equal(rondo_stitch_create(&stitch, &job->input), RONDO_SUCCESS);
+        assert_int_equal(rondo_stitch_summary(stitch)->wide_trees,
+                         most_neighbours(job, stitch) > RONDO_TREE_FAN);
+        nwide += rondo_stitch_summary(stitch)->wide_trees;
+        rondo_stitch_destroy(stitch);
+        job_free(job);
+    }
+    assert_int_equal(nwide, 5 * (2 + 1)); /* 4 to 8 nodes; TREE of 2 or 4 GPUs, SPLIT_TREE of 4 */
+}
+
 /* Ranks on host memory of one node use double trees over the ring of channel 0: tree c & 1 for channel c. */
 static void host_memory_of_one_node_uses_double_trees_over_its_ring(void **state)
 {
@@ -578,6 +617,7 @@ int main(void)
         cmocka_unit_test(random_jobs_match_the_definitions),
         cmocka_unit_test(two_nodes_of_eight_gpus_form_one_ring),
         cmocka_unit_test(mirrored_channels_stay_on_their_rail),
+        cmocka_unit_test(trees_where_a_rank_has_four_neighbours_are_wide),
         cmocka_unit_test(host_memory_of_one_node_uses_double_trees_over_its_ring),
         cmocka_unit_test(node_is_leaf_in_exactly_one_tree),
         cmocka_unit_test(channels_are_doubled_and_limited),

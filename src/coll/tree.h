@@ -2,8 +2,9 @@
  * Schedules on a binary tree, one step a loop. Between a parent and a child there is a conn each way, so
  * the same tree serves any root: seen from root r, every position has one neighbour towards r
  * (seat->toward) and the others away from it. all_reduce uses the tree's own root, and two flows. A
- * position has at most RONDO_TREE_FAN neighbours; in trees over nodes of GPUs a rank may have one more, and
- * these are for all_reduce only. A tree of one position copies. Pure functions, shared with CUDA.
+ * position has at most RONDO_TREE_FAN neighbours. In trees over four or more nodes of GPUs a rank may have
+ * one more: the cost model leaves such trees (wide_trees) to all_reduce, for a step has no room for
+ * a fourth source or destination. A tree of one position copies. Pure functions, shared with CUDA.
  */
 #ifndef RONDO_COLL_TREE_H
 #define RONDO_COLL_TREE_H

@@ -87,7 +87,8 @@ struct rondo_model {
     double ranks_per_core;        /* > 1: oversubscribed; every hop costs a switch of the scheduler */
     struct rondo_group_levels levels; /* of a node; n = 0: all its ranks are equally near */
     struct rondo_model_level level[RONDO_NUM_LEVELS];
-    double probed_us; /* level[].us between the two ranks that measure a cache line's transfer; 0: none */
+    int32_t wide_trees; /* 1: only all_reduce may use the trees (coll/tree.h) */
+    double probed_us;   /* level[].us between the two ranks that measure a cache line's transfer; 0: none */
     struct rondo_model_gpu gpu;
 };
 

@@ -265,6 +265,14 @@ static rondo_status inner_trees(struct rondo_stitch *s, struct rondo_stitch_shap
     return RONDO_SUCCESS;
 }
 
+/* From four nodes on, some have two child nodes. In a chain of GPUs, the place where both attach may have a
+ * neighbour on either side, or a parent on another node. */
+static int is_wide(const struct rondo_stitch *s, const struct rondo_stitch_shape *shape)
+{
+    return !s->host_trees && s->sum.nnodes > 3 && shape->attach[0] == shape->attach[1] &&
+           shape->ndevs > 1 + shape->attach[0];
+}
+
 static rondo_status shape_fill(struct rondo_stitch *s, struct rondo_stitch_shape *shape,
                                const struct rondo_graph graphs[RONDO_NUM_GRAPHS])
 {
@@ -276,6 +284,7 @@ static rondo_status shape_fill(struct rondo_stitch *s, struct rondo_stitch_shape
     second = s->host_trees ? shape->inner[1].second : second;
     shape->attach[0] = pattern == RONDO_PATTERN_TREE && !s->host_trees ? 0 : second;
     shape->attach[1] = pattern == RONDO_PATTERN_SPLIT_TREE && !s->host_trees ? second : 0;
+    s->sum.wide_trees |= is_wide(s, shape);
     for (int id = 0; id < RONDO_NUM_GRAPHS; id++) {
         RONDO_TRY(TAKE(s, shape->order[id], s->nchannels * n));
         RONDO_TRY(TAKE(s, shape->place[id], s->nchannels * n));

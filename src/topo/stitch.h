@@ -82,6 +82,7 @@ struct rondo_stitch_summary {
     int32_t nchannels, nnodes, nranks, min_local, max_local;
     int32_t min_nets;      /* nets of the node with the fewest; 0: speeds between nodes are unknown */
     int32_t network_order; /* 1: nodes are sorted by fabric key */
+    int32_t wide_trees;    /* 1: a rank may have more than RONDO_TREE_FAN neighbours in a tree */
     /*
      * For host memory: the groups of ranks on the fullest node; among equally full nodes, one that has
      * groups. apart is the outermost of these levels that separates its local ranks 0 and 1, counted from 1

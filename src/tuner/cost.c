@@ -523,12 +523,19 @@ static int has_memory(const struct rondo_layout *layout, enum rondo_coll coll, e
     return rondo_algo_seating(algo) == RONDO_SEATING_PEER || (layout->protos >> proto & 1) != 0;
 }
 
+/* A step has room for RONDO_TREE_FAN neighbours, and a root takes all that a position has. */
+static int serves_root(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_algo algo)
+{
+    return !layout->model.wide_trees || !rondo_coll_has_root(coll) ||
+           rondo_algo_seating(algo) != RONDO_SEATING_TREE;
+}
+
 double rondo_cost_us(const struct rondo_layout *layout, enum rondo_coll coll, enum rondo_algo algo,
                      enum rondo_proto proto, int nchannels, size_t bytes, size_t mailbox)
 {
     const struct rondo_schedule *schedule = rondo_schedule_find(coll, algo);
     struct terms t = { .mailbox = mailbox };
-    if (schedule == NULL) {
+    if (schedule == NULL || !serves_root(layout, coll, algo)) {
         return -1;
     }
     if (rondo_is_gpu_model(layout)) {
@@ -549,6 +556,9 @@ const char *rondo_cost_limit(const struct rondo_layout *layout, enum rondo_coll 
 {
     const struct rondo_schedule *schedule = rondo_schedule_find(coll, algo);
     struct terms t = { .mailbox = 0 };
+    if (!serves_root(layout, coll, algo)) {
+        return "a rank has too many neighbours in these trees to be any call's root";
+    }
     if (rondo_is_gpu_model(layout)) {
         return rondo_gpu_limit(layout, coll, algo, proto, nchannels, bytes);
     }

@@ -197,6 +197,7 @@ void rondo_model_from_graphs(struct rondo_model *model, const struct rondo_stitc
                              *tree = &summary->graph[RONDO_GRAPH_TREE];
     struct rondo_model_gpu *gpu = &model->gpu;
     memset(gpu, 0, sizeof(*gpu));
+    model->wide_trees = summary->wide_trees;
     if (ring->min_sm <= 0 || ring->nchannels <= 0) {
         return;
     }

@@ -127,12 +127,14 @@ static rondo_status nothing_left(const struct rondo_layout *layout, const struct
                 RONDO_INVALID_USAGE,
                 "%s: no algorithm and protocol that RONDO_ALGO, RONDO_PROTO and RONDO_DETERMINISM "
                 "allow can carry %zu bytes on %d ranks of %d nodes (oneshot needs one node%s, "
-                "%s, and protocol simple%s); allow more for %s or unset them",
+                "%s, and protocol simple%s%s); allow more for %s or unset them",
                 name, bytes, layout->nranks, layout->nnodes,
                 rondo_coll_has_root(coll) ? " of at most 8 ranks" : "", most,
                 rondo_schedule_find(coll, RONDO_ALGO_MAIL_TWOSHOT) != NULL
                     ? "; mail_twoshot 3 to 8 ranks of one node"
                     : "",
+                layout->model.wide_trees && rondo_coll_has_root(coll) ? "; these trees serve only all_reduce"
+                                                                      : "",
                 name);
         }
     }
