@@ -1,6 +1,7 @@
 /* How fast this host copies between two cores, measured at its first creation (tuner/calibration.h). */
 #include <pthread.h>
 #include <sched.h>
+#include <stddef.h>
 #include <string.h>
 #include <sys/uio.h>
 
@@ -30,9 +31,10 @@ enum {
     LEAST_REPEATS = 4, /* enough if time is over */
     MOST_NS = 20000000,
     LISTEN_NS = 20000,
-    KERNEL_PART = 4 /* the kernel's steps have two lengths: all, and this part of it */
+    FOLLOW_LISTENS = 10, /* each of LISTEN_NS: slow cores write BYTES in that time */
+    KERNEL_PART = 4      /* the kernel's steps have two lengths: all, and this part of it */
 };
-static const uint64_t end_word = UINT64_MAX;
+static const uint64_t end_word = UINT64_MAX, not_swapped = UINT64_MAX;
 
 /* The words of a rank, in the line of its place. The handover's comes first. */
 enum { STEP_WORD = 2, ADDRESS_WORD = 3, GO_WORD = 4 };
@@ -57,10 +59,20 @@ static pthread_mutex_t known_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct rondo_calibration known[2];
 static int tried[2];
 
+/* The other rank copies into this by its address (swap_sums), perhaps late: after this rank has given up, or
+ * has left the creation with an error. Only when round "done" has succeeded is it known that it has not
+ * stopped in between. Without that the memory stays the process's, for a later calibration. */
+struct input {
+    struct input *next;
+    uint8_t bytes[BYTES] RONDO_ALIGNED(RONDO_CACHE_LINE);
+};
+static struct input *kept; /* known_lock */
+
 static void in_child(void)
 {
     if (!rondo_fork_lock(&known_lock)) {
         memset(known, 0, sizeof(known));
+        kept = NULL;
     }
 }
 RONDO_AT_FORK(in_child)
@@ -119,8 +131,32 @@ static size_t area_of(const struct rondo_ctx *ctx, int local, uint8_t **area)
 
 static rondo_status get_memory(struct rondo_calibrating *c)
 {
-    RONDO_TRY(RONDO_NEW_ARRAY(c->mine, BYTES, "the calibration's input"));
+    struct input *input;
+    pthread_mutex_lock(&known_lock);
+    input = kept;
+    kept = input != NULL ? input->next : NULL;
+    pthread_mutex_unlock(&known_lock);
+    RONDO_TRY(input == NULL ? RONDO_NEW(input, "the calibration's input") : RONDO_SUCCESS);
+    c->mine = input->bytes;
     return RONDO_NEW_ARRAY(c->sum, BYTES, "the calibration's output");
+}
+
+void rondo_init_free_calibrating(struct rondo_init *init, int done)
+{
+    struct rondo_calibrating *c = &init->calibrating;
+    struct input *input = c->mine != NULL ? (void *)(c->mine - offsetof(struct input, bytes)) : NULL;
+    if (done) {
+        rondo_free(input);
+    } else if (input != NULL) {
+        pthread_mutex_lock(&known_lock);
+        input->next = kept;
+        kept = input;
+        pthread_mutex_unlock(&known_lock);
+    }
+    rondo_free(c->sum);
+    rondo_free(c->ns);
+    c->mine = c->sum = NULL;
+    c->ns = NULL;
 }
 
 /* ---- the kernel's copies ---- */
@@ -161,16 +197,20 @@ static size_t swapped_bytes(uint64_t step, size_t bytes)
     return step % NUM_STEPS == STEP_KERNEL ? bytes : bytes / KERNEL_PART;
 }
 
-/* Local rank 1 swaps once local rank 0 does. */
+/* Local rank 1 swaps once local rank 0 does, which writes its input anew before that. It says whether it has
+ * swapped: what local rank 0 does alone is no measure. */
 static void follow(const struct rondo_init *init, uint64_t step, size_t bytes)
 {
-    if (rondo_init_hears(words_of(init->ctx, 0) + GO_WORD, step + 1)) {
-        (void)swap_sums(init, 1, swapped_bytes(step, bytes));
+    const uint64_t *go = words_of(init->ctx, 0) + GO_WORD;
+    int swapped = 0;
+    for (int i = 0; i < FOLLOW_LISTENS && !swapped; i++) {
+        swapped = rondo_init_hears(go, step + 1);
     }
-    __atomic_store_n(words_of(init->ctx, 1) + GO_WORD, step + 1, __ATOMIC_RELEASE);
+    swapped = swapped && swap_sums(init, 1, swapped_bytes(step, bytes));
+    __atomic_store_n(words_of(init->ctx, 1) + GO_WORD, swapped ? step + 1 : not_swapped, __ATOMIC_RELEASE);
 }
 
-/* @return 0: it does not work, or local rank 1 was late. */
+/* @return 0: it does not work, or local rank 1 was late or has not swapped. */
 static int swap_together(const struct rondo_init *init, uint64_t step, size_t bytes)
 {
     __atomic_store_n(words_of(init->ctx, 0) + GO_WORD, step + 1, __ATOMIC_RELEASE);
@@ -215,7 +255,6 @@ static rondo_status answer(struct rondo_init *init)
         if (heard == end_word) {
             memset(payload, 0, bytes);
             memset(output, 0, bytes);
-            rondo_init_free_calibrating(init);
             return RONDO_SUCCESS;
         }
         if (heard == (uint64_t)c->step + 1) {
@@ -390,18 +429,7 @@ static rondo_status lead(struct rondo_init *init)
         RONDO_TRY(go_through(init));
     }
     __atomic_store_n(words_of(init->ctx, 0) + STEP_WORD, end_word, __ATOMIC_RELEASE);
-    rondo_init_free_calibrating(init);
     return RONDO_SUCCESS;
-}
-
-void rondo_init_free_calibrating(struct rondo_init *init)
-{
-    struct rondo_calibrating *c = &init->calibrating;
-    rondo_free(c->mine);
-    rondo_free(c->sum);
-    rondo_free(c->ns);
-    c->mine = c->sum = NULL;
-    c->ns = NULL;
 }
 
 /* ---- both ---- */

@@ -139,7 +139,7 @@ static rondo_status init_end(struct rondo_init *init, rondo_status status, int r
     rondo_free(init->copies);
     rondo_free(init->hello);
     rondo_init_free_shapes(init);
-    rondo_init_free_calibrating(init);
+    rondo_init_free_calibrating(init, status == RONDO_SUCCESS);
     rondo_free(init);
     ctx->life.init = NULL;
     __atomic_store_n(&ctx->life.state, status == RONDO_SUCCESS ? RONDO_COMM_READY : RONDO_COMM_FAILED,

@@ -218,7 +218,8 @@ rondo_status rondo_init_calibrate(struct rondo_init *init, int *silent);
 void rondo_init_use_measured(struct rondo_init *init, const struct rondo_calibration *c, uint32_t ns);
 /** A split or shrink whose ranks measure nothing: the parent's calibration, if it is of this placement. */
 void rondo_init_use_inherited(struct rondo_init *init);
-void rondo_init_free_calibrating(struct rondo_init *init);
+/** done: round "done" has succeeded, so the other rank no longer copies into this one's memory. */
+void rondo_init_free_calibrating(struct rondo_init *init, int done);
 
 /* handover.c */
 /** Does the other rank write the wanted number within 20 us? */
