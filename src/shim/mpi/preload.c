@@ -115,9 +115,16 @@ static void *face_open(void)
 }
 
 struct search {
-    const char *name, *self;
+    const char *name;
     void *found;
 };
+
+static int file_begins(const char *path, const char *prefix)
+{
+    const char *slash = strrchr(path, '/'), *file = slash != NULL ? slash + 1 : path;
+    return strncmp(file, prefix, strlen(prefix)) == 0;
+}
+static const char face_prefix[] = "librondo_pmpi"; /* of this library, too */
 
 static int library_has(struct dl_phdr_info *info, size_t bytes, void *arg)
 {
@@ -126,7 +133,7 @@ static int library_has(struct dl_phdr_info *info, size_t bytes, void *arg)
     (void)bytes;
     void *library = dlopen(info->dlpi_name, RTLD_LAZY | RTLD_NOLOAD);
     void *symbol = library != NULL ? dlsym(library, search->name) : NULL;
-    if (symbol != NULL && dladdr(symbol, &where) != 0 && strcmp(where.dli_fname, search->self) != 0) {
+    if (symbol != NULL && dladdr(symbol, &where) != 0 && !file_begins(where.dli_fname, face_prefix)) {
         search->found = symbol;
     }
     if (library != NULL) {
@@ -138,10 +145,9 @@ static int library_has(struct dl_phdr_info *info, size_t bytes, void *arg)
 /* MPI's own function, which may be in a scope that the program opened. */
 static void *own_function(const char *name)
 {
-    Dl_info info;
     void *found = dlsym(RTLD_NEXT, name);
-    if (found == NULL && dladdr(&mpi, &info) != 0) {
-        struct search search = { name, info.dli_fname, NULL };
+    if (found == NULL) {
+        struct search search = { name, NULL };
         dl_iterate_phdr(library_has, &search);
         found = search.found;
     }
@@ -173,13 +179,30 @@ static void face_find(void)
 }
 static pthread_once_t face_once = PTHREAD_ONCE_INIT;
 
+/* Names that a library's own C functions may have: Fortran's without an underscore. */
+static int is_bare(const char *name)
+{
+    size_t length = strlen(name);
+    return name[length - 1] != '_' && (name[0] == 'm' || strpbrk(name, "abcdefghijklmnopqrstuvwxyz") == NULL);
+}
+
+/* @return such a function, which the program means where it does not load MPI's before it; else NULL */
+static void *program_function(const char *name)
+{
+    void *found = is_bare(name) ? own_function(name) : NULL;
+    Dl_info info;
+    return found != NULL && dladdr(found, &info) != 0 && !file_begins(info.dli_fname, "libmpi") ? found
+                                                                                                : NULL;
+}
+
 /* Waits that the face does not need stay as they were. @return what the slot holds now */
 static any_function slot_fill(const char *name, any_function *slot, int is_wait)
 {
     any_function function = missing;
     void *symbol = NULL;
     pthread_once(&face_once, face_find);
-    if (face != NULL && (!is_wait || (takes != NULL && takes(name)))) {
+    symbol = program_function(name);
+    if (symbol == NULL && face != NULL && (!is_wait || (takes != NULL && takes(name)))) {
         symbol = dlsym(face, name);
     }
     if (symbol == NULL) {
