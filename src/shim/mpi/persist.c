@@ -89,14 +89,21 @@ void shim_persistent_tell(void)
 /* ---- the children of a communicator ---- */
 
 /* Collective. @return NULL: MPI carries the call, on all ranks */
-static struct shim_comm *child_get(struct shim_comm *c)
+static struct shim_comm *child_get(const struct shim_call *call)
 {
-    struct shim_comm *spare = shim_comm_new_child(c), *child = NULL;
-    /* Of the children that are free here, and of one that this rank could make. */
-    uint64_t mine = shim_comm_free_children(c) | (spare != NULL ? UINT64_C(1) << SHIM_MAX_CHILDREN : 0);
-    uint64_t all = 0;
-    if (shim_comm_agree(&mine, &all, 1, MPI_UINT64_T, MPI_BAND, c->comm) == MPI_SUCCESS && all != 0) {
-        int first = __builtin_ctzll(all);
+    struct shim_comm *c = call->c, *spare = shim_comm_new_child(c), *child = NULL;
+    /* Of the children that are free here, and of one that this rank could make; the root, and its complement. */
+    uint64_t mine[2] = { shim_comm_free_children(c) | (spare != NULL ? UINT64_C(1) << SHIM_MAX_CHILDREN : 0),
+                         (uint32_t)call->root | (uint64_t) ~(uint32_t)call->root << 32 };
+    uint64_t all[2] = { 0, 0 };
+    int agreed = shim_comm_agree(mine, all, 2, MPI_UINT64_T, MPI_BAND, c->comm) == MPI_SUCCESS;
+    if (agreed && (uint32_t)(all[1] | all[1] >> 32) != UINT32_MAX) {
+        RONDO_WARN(
+            "rank %d names root %d in a persistent MPI %s, and others another one: this is wrong, and may "
+            "hang in MPI, which carries the call",
+            c->rank, call->root, shim_coll_name((enum shim_coll)call->coll));
+    } else if (agreed && all[0] != 0) {
+        int first = __builtin_ctzll(all[0]);
         if (first < SHIM_MAX_CHILDREN) {
             child = c->children[first];
         } else if (shim_comm_make_child(c, spare)) {
@@ -123,7 +130,7 @@ int shim_takes_persistent(struct shim_call *call)
     if (!shim_takes_request(call)) {
         return 0;
     }
-    c = child_get(c);
+    c = child_get(call);
     call->c = c != NULL ? c : call->c;
     return c != NULL || shim_leave(call, SHIM_BY_MANY);
 }
