@@ -106,12 +106,14 @@ static int requests_reserve(struct rondo_mail *mail)
     return MPI_SUCCESS;
 }
 
-/* First to the ranks that are here: MPI may take seconds to find that it cannot reach another one. */
+/* First to the ranks that are here: MPI may take seconds to find that it cannot reach another one. Not to the
+ * rank whose last word it is: that has ended, and the program would find the letter. */
 static void letter_send_all(struct rondo_mail *mail, const struct rondo_letter *letter)
 {
     for (int absent = 0; absent < 2; absent++) {
         for (int to = 0; to < mail->nranks; to++) {
-            if (to != mail->rank && (mail->here != NULL && !mail->here[to]) == absent) {
+            int is_its = mail->last.kind != 0 && to == mail->last_from;
+            if (to != mail->rank && !is_its && (mail->here != NULL && !mail->here[to]) == absent) {
                 letter_send(mail, letter, to);
             }
         }
