@@ -434,6 +434,66 @@ static void a_reset_wait_has_a_new_deadline(void **state)
     assert_true(clock_ns - began > 10 * policy.timeout_ns);
 }
 
+static int moves, moves_seen; /* of what a wait follows */
+static int has_moved(void *arg)
+{
+    int before = moves_seen;
+    (void)arg;
+    moves_seen = moves;
+    return moves != before;
+}
+
+static void the_deadline_counts_from_the_last_move_of_what_is_followed(void **state)
+{
+    int64_t began = clock_ns;
+    (void)state;
+    policy.timeout_ns = 1000000;
+    policy.sleep_after_ns = 1000;
+    seen.report_status = RONDO_TIMEOUT;
+    rondo_wait_begin(&wait, &policy);
+    rondo_wait_follow(&wait, has_moved, NULL);
+    while (clock_ns - began < 20 * policy.timeout_ns) { /* another thread moves it */
+        moves++;
+        rounds(1);
+    }
+    assert_true(sleeps > 0); /* this thread has nothing to do */
+    assert_int_equal(wait_for_ever(), RONDO_TIMEOUT);
+    assert_in_range(seen.waited_ns, 1000000, 2000000);
+}
+
+static void progress_of_others_leaves_the_deadline(void **state)
+{
+    rondo_status status;
+    (void)state;
+    policy.timeout_ns = 1000000;
+    policy.warn_after_ns = 500000;
+    policy.sleep_after_ns = 1000;
+    seen.report_status = RONDO_TIMEOUT;
+    rondo_wait_begin(&wait, &policy);
+    rondo_wait_follow(&wait, has_moved, NULL);
+    do {
+        clock_ns += 10000;
+        status = rondo_wait_busy(&wait);
+    } while (status == RONDO_SUCCESS);
+    assert_int_equal(status, RONDO_TIMEOUT);
+    assert_in_range(seen.waited_ns, 1000000, 1000000 + 10000 * RONDO_BUSY_ROUNDS);
+    assert_int_equal(seen.warnings, 1);
+    assert_int_equal(seen.checks, seen.runs);
+    assert_int_equal(seen.checks, wait.clock_looks);
+    assert_int_equal(sleeps + yields, 0);
+}
+
+static void a_busy_wait_notices_a_failed_check(void **state)
+{
+    (void)state;
+    rondo_wait_follow(&wait, has_moved, NULL);
+    seen.check_fails_at = 2;
+    for (int i = 1; i < 2 * RONDO_BUSY_ROUNDS; i++) {
+        assert_int_equal(rondo_wait_busy(&wait), RONDO_SUCCESS);
+    }
+    assert_int_equal(rondo_wait_busy(&wait), RONDO_REMOTE_ERROR);
+}
+
 static void a_full_list_of_hooks_is_an_error(void **state)
 {
     int arg;
@@ -471,6 +531,9 @@ int main(void)
         TEST(a_report_without_an_error_still_ends_the_wait),
         TEST(the_deadline_applies_while_hooks_move_and_while_asleep),
         TEST(a_reset_wait_has_a_new_deadline),
+        TEST(the_deadline_counts_from_the_last_move_of_what_is_followed),
+        TEST(progress_of_others_leaves_the_deadline),
+        TEST(a_busy_wait_notices_a_failed_check),
         TEST(a_full_list_of_hooks_is_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -106,6 +106,30 @@ static int looks_on(struct rondo_wait *wait)
     return 1;
 }
 
+/* @return how long what the wait follows has not moved. */
+static int64_t still_for(struct rondo_wait *wait, int64_t now_ns)
+{
+    wait->clock_looks++;
+    if (wait->has_moved(wait->followed) || wait->since_ns == 0) {
+        wait->since_ns = now_ns;
+    }
+    return now_ns - wait->since_ns;
+}
+
+rondo_status rondo_wait_busy_slow(struct rondo_wait *wait)
+{
+    const struct rondo_wait_policy *policy = wait->policy;
+    int64_t still_ns = still_for(wait, rondo_now_ns());
+    int moved = 0;
+    if (policy->check) {
+        RONDO_TRY(policy->check(policy->arg));
+    }
+    if (policy->progress) {
+        RONDO_TRY(rondo_progress_run(policy->progress, 0, &moved));
+    }
+    return wait_report(wait, still_ns);
+}
+
 rondo_status rondo_wait_once_slow(struct rondo_wait *wait)
 {
     const struct rondo_wait_policy *policy = wait->policy;
@@ -133,7 +157,7 @@ rondo_status rondo_wait_once_slow(struct rondo_wait *wait)
         wait->start_ns = now_ns;
     }
     waited_ns = now_ns - wait->start_ns;
-    RONDO_TRY(wait_report(wait, waited_ns));
+    RONDO_TRY(wait_report(wait, wait->has_moved == NULL ? waited_ns : still_for(wait, now_ns)));
     if (moved) {
         return RONDO_SUCCESS;
     }

@@ -10,6 +10,9 @@
  *   struct rondo_wait wait;
  *   rondo_wait_begin(&wait, &policy);
  *   while (!ready) RONDO_TRY(rondo_wait_once(&wait));
+ *
+ * A wait with rondo_wait_reset has a new deadline at each progress of its thread. Where that may be progress
+ * of others, or other threads may make this one's, the wait follows what it waits for (rondo_wait_follow).
  */
 #ifndef RONDO_BASE_WAIT_H
 #define RONDO_BASE_WAIT_H
@@ -58,12 +61,19 @@ struct rondo_wait {
     uint32_t looks;      /* since the last yield, for those that do */
     int warned, noticed; /* noticed: oversubscription, in this wait */
     int64_t start_ns;    /* 0 while the wait is too short to be worth reading the clock */
+    /* rondo_wait_follow; NULL: nothing is followed. */
+    int (*has_moved)(void *arg);
+    void *followed;
+    int64_t since_ns;     /* when it was last seen to have moved; 0: not looked yet */
+    uint32_t clock_looks; /* at it and the clock: policies may take turns by this number */
+    uint32_t busy;        /* rounds with progress */
 };
 
 static inline void rondo_wait_begin(struct rondo_wait *wait, const struct rondo_wait_policy *policy)
 {
     wait->policy = policy;
     wait->elsewhere = NULL;
+    wait->has_moved = NULL;
     wait->spins = policy->spins;
     if (RONDO_UNLIKELY(policy->oversubscription != NULL && policy->oversubscription->waits > 0)) {
         policy->oversubscription->waits--;
@@ -84,7 +94,31 @@ static inline void rondo_wait_reset(struct rondo_wait *wait)
     wait->spins = wait->noticed ? 0 : wait->spins < wait->policy->spins ? wait->spins : wait->policy->spins;
 }
 
+/**
+ * Warnings and the deadline count from when has_moved last said so, whichever thread moved it; spinning and
+ * sleeping go on to depend on rondo_wait_reset. Call it after rondo_wait_begin.
+ * @param has_moved  has what this wait is for moved since the last look? Called whenever the clock is read;
+ *                   the first answer is ignored.
+ */
+static inline void rondo_wait_follow(struct rondo_wait *wait, int (*has_moved)(void *arg), void *arg)
+{
+    wait->has_moved = has_moved;
+    wait->followed = arg;
+    wait->since_ns = 0;
+    wait->clock_looks = wait->busy = 0;
+}
+
 rondo_status rondo_wait_once_slow(struct rondo_wait *wait);
+rondo_status rondo_wait_busy_slow(struct rondo_wait *wait);
+
+enum { RONDO_BUSY_ROUNDS = 32 };
+/** In a wait that follows something: there was progress, perhaps of others only. As rondo_wait_reset, but
+ * every RONDO_BUSY_ROUNDS times it makes the checks of rondo_wait_once, which may end the wait. */
+static inline rondo_status rondo_wait_busy(struct rondo_wait *wait)
+{
+    rondo_wait_reset(wait);
+    return RONDO_LIKELY(++wait->busy % RONDO_BUSY_ROUNDS != 0) ? RONDO_SUCCESS : rondo_wait_busy_slow(wait);
+}
 
 static inline void rondo_cpu_relax(void)
 {

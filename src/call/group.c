@@ -183,7 +183,7 @@ static rondo_status issue_plans(struct rondo_plan **plans, int *nplans, rondo_st
         } else {
             plan->open = plan->nruns;
             rondo_submit(ctx, plan->runs, plan->nruns, NULL);
-            ctx->running.stall_checks = 0;
+            rondo_ctx_goes_on(ctx);
         }
         plans[kept++] = plan;
     }
@@ -191,14 +191,57 @@ static rondo_status issue_plans(struct rondo_plan **plans, int *nplans, rondo_st
     return status;
 }
 
-static rondo_status progress_plan(struct rondo_plan *plan, int *moved)
+/* The plans that a group waits for (rondo_wait_follow). */
+struct followed {
+    struct rondo_plan **plans;
+    int nplans;
+    uint64_t own;   /* moves of plans that are not queued */
+    uint64_t moves; /* of all, at the last look */
+};
+
+/* moved: something has, perhaps only plans of other communicators. */
+static rondo_status progress_plan(struct rondo_plan *plan, struct followed *followed, int *moved)
 {
+    rondo_status status = RONDO_SUCCESS;
+    int now = 0;
     if (!is_queued(plan)) {
-        return rondo_ctx_with_reason(plan->ctx, rondo_ctx_progress(plan->ctx, moved));
+        status = rondo_ctx_with_reason(plan->ctx, rondo_ctx_progress(plan->ctx, &now));
+        followed->own += now != 0;
+    } else {
+        rondo_ctx_progress_queue(plan->ctx, &now); /* the plan keeps an error */
+        rondo_streams_progress(&now);              /* it may wait for a plan of another communicator */
     }
-    rondo_ctx_progress_queue(plan->ctx, moved); /* the plan keeps an error */
-    rondo_streams_progress(moved);              /* it may wait for a plan of another communicator */
-    return RONDO_SUCCESS;
+    *moved |= now;
+    return status;
+}
+
+/* A group moves when any of its plans does. */
+static int has_moved(void *arg)
+{
+    struct followed *followed = arg;
+    uint64_t before = followed->moves, moves = followed->own;
+    for (int p = 0; p < followed->nplans; p++) {
+        const struct rondo_plan *plan = followed->plans[p];
+        if (is_queued(plan) && is_open(plan)) {
+            moves += rondo_queue_moves(plan->ctx, __atomic_load_n(&plan->issued, __ATOMIC_RELAXED));
+        }
+    }
+    followed->moves = moves;
+    for (int p = 0; p < followed->nplans && moves != before; p++) {
+        rondo_ctx_goes_on(followed->plans[p]->ctx);
+    }
+    return moves != before;
+}
+
+/* Open plans take turns with their checks and deadlines: a turn ends with a look at the clock, as not each
+ * round has one. Another thread may complete a queued plan at any time, so perhaps none is open by now. */
+static const struct rondo_wait_policy *policy_of(struct rondo_plan **plans, int nplans, uint32_t turn)
+{
+    int at = (int)(turn % (uint32_t)nplans);
+    for (int k = 0; k < nplans && !is_open(plans[at]); k++) {
+        at = (at + 1) % nplans;
+    }
+    return &plans[at]->ctx->running.policy;
 }
 
 /* The result of a plan that has ended. */
@@ -214,33 +257,25 @@ static rondo_status result_of(const struct rondo_plan *plan)
 static rondo_status wait_for_plans(struct rondo_plan **plans, int nplans)
 {
     struct rondo_wait wait;
+    struct followed followed = { .plans = plans, .nplans = nplans };
     rondo_status status = RONDO_SUCCESS;
-    int open = nplans > 0, looked = 0;
+    int open = nplans > 0;
     if (nplans > 0) {
         rondo_wait_begin(&wait, &plans[nplans - 1]->ctx->running.policy);
+        rondo_wait_follow(&wait, has_moved, &followed);
     }
     while (open && status == RONDO_SUCCESS) {
         int moved = 0;
         open = 0;
         for (int p = 0; p < nplans && status == RONDO_SUCCESS; p++) {
             if (is_open(plans[p])) {
-                status = progress_plan(plans[p], &moved);
+                status = progress_plan(plans[p], &followed, &moved);
                 open |= is_open(plans[p]);
             }
         }
-        if (moved) {
-            rondo_wait_reset(&wait);
-        } else if (open && status == RONDO_SUCCESS) {
-            /* Open plans take turns with their checks and deadlines. Another thread may complete a queued
-             * plan at any time, so perhaps none is open by now. */
-            for (int p = 0; p < nplans; p++) {
-                looked = (looked + 1) % nplans;
-                if (is_open(plans[looked])) {
-                    break;
-                }
-            }
-            wait.policy = &plans[looked]->ctx->running.policy;
-            status = rondo_wait_once(&wait);
+        if (open && status == RONDO_SUCCESS) {
+            wait.policy = policy_of(plans, nplans, wait.clock_looks);
+            status = moved ? rondo_wait_busy(&wait) : rondo_wait_once(&wait);
         }
     }
     for (int p = 0; p < nplans && status == RONDO_SUCCESS; p++) {

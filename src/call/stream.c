@@ -2,7 +2,8 @@
  * Host streams. A plan is issued once the plans before it in its streams are done and every earlier plan of
  * its communicator is issued. So each stream runs in order, and all ranks issue the calls of a communicator
  * in the order in which they were made; therefore a group makes one plan a communicator, whatever the
- * streams. Query, synchronize and any waiting call of the process make progress on all plans.
+ * streams. Query, synchronize and any waiting call of the process make progress on all plans; so a wait's
+ * deadline counts from the last move of what it waits for (rondo_queue_moves), not of this thread.
  */
 #include "call/stream.h"
 
@@ -101,6 +102,11 @@ static void plan_done(struct rondo_plan *plan, rondo_status status)
     __atomic_store_n(&plan->done, 1, __ATOMIC_RELEASE);
 }
 
+static int is_issued(const struct rondo_plan *plan)
+{
+    return __atomic_load_n(&plan->issued, __ATOMIC_RELAXED);
+}
+
 static int is_done(const struct rondo_plan *plan) { return __atomic_load_n(&plan->done, __ATOMIC_ACQUIRE); }
 
 /* Are the plans before it in its streams done? */
@@ -124,7 +130,7 @@ static void issue_ready(struct rondo_ctx *ctx, int *moved)
         if (!is_first(plan)) {
             return; /* later plans of this communicator wait, too */
         }
-        plan->issued = 1;
+        __atomic_store_n(&plan->issued, 1, __ATOMIC_RELAXED);
         plan->open = plan->nruns;
         rondo_submit(ctx, plan->runs, plan->nruns, plan->ticket != NULL ? plan->ticket->stream : NULL);
         *moved = 1;
@@ -152,6 +158,7 @@ static void reap_done(struct rondo_ctx *ctx, rondo_status status, int *moved)
 rondo_status rondo_ctx_progress_queue(struct rondo_ctx *ctx, int *moved)
 {
     rondo_status status;
+    int own = 0;
     if (pthread_mutex_trylock(&ctx->queue.lock) != 0) {
         return RONDO_SUCCESS;
     }
@@ -159,15 +166,19 @@ rondo_status rondo_ctx_progress_queue(struct rondo_ctx *ctx, int *moved)
         pthread_mutex_unlock(&ctx->queue.lock);
         return RONDO_SUCCESS;
     }
-    issue_ready(ctx, moved);
-    status = rondo_ctx_with_reason(ctx, rondo_ctx_progress(ctx, moved));
+    issue_ready(ctx, &own);
+    status = rondo_ctx_with_reason(ctx, rondo_ctx_progress(ctx, &own));
     if (status == RONDO_SUCCESS) {
         status = rondo_ctx_ready(ctx);
     }
     if (status != RONDO_SUCCESS) {
         rondo_ctx_drop(ctx, rondo_ctx_fail(ctx, status, -1));
     }
-    reap_done(ctx, status, moved);
+    reap_done(ctx, status, &own);
+    if (own) {
+        __atomic_store_n(&ctx->queue.moves, ctx->queue.moves + 1, __ATOMIC_RELAXED);
+        *moved = 1;
+    }
     pthread_mutex_unlock(&ctx->queue.lock);
     return status;
 }
@@ -185,19 +196,86 @@ void rondo_streams_progress(int *moved)
     pthread_mutex_unlock(&registry_lock);
 }
 
+/* The context of a plan that keeps the next plan of this queue from being issued; NULL: none does. issued: is
+ * it? With the registry's lock held: a context with a plan that is not done then does not end. */
+static struct rondo_ctx *behind(struct rondo_ctx *ctx, int *issued)
+{
+    struct rondo_ctx *other = NULL;
+    struct rondo_plan *plan;
+    pthread_mutex_lock(&ctx->queue.lock);
+    plan = ctx->queue.first;
+    while (plan != NULL && plan->issued) {
+        plan = plan->next;
+    }
+    pthread_mutex_lock(&before_lock);
+    for (const struct rondo_ticket *t = plan != NULL ? plan->ticket : NULL; t != NULL && other == NULL;
+         t = t->other) {
+        const struct rondo_plan *before = t->before != NULL ? t->before->plan : NULL;
+        if (before != NULL && !is_done(before)) {
+            other = before->ctx;
+            *issued = is_issued(before);
+        }
+    }
+    pthread_mutex_unlock(&before_lock);
+    pthread_mutex_unlock(&ctx->queue.lock);
+    return other;
+}
+
+/* A plan that is not issued may be behind one of another communicator, in its own streams or in those of an
+ * earlier plan of its communicator, and that one behind a third. Until they are done, their moves count: else
+ * a deadline would end a communicator whose only fault is that it waits its turn. Moves of communicators that
+ * are not in its way never count. */
+uint64_t rondo_queue_moves(struct rondo_ctx *ctx, int issued)
+{
+    uint64_t moves = __atomic_load_n(&ctx->queue.moves, __ATOMIC_RELAXED);
+    if (issued) {
+        return moves;
+    }
+    pthread_mutex_lock(&registry_lock);
+    for (int n = __atomic_load_n(&nregistered, __ATOMIC_RELAXED); n > 0 && !issued; n--) {
+        ctx = behind(ctx, &issued);
+        if (ctx == NULL) {
+            break;
+        }
+        moves += __atomic_load_n(&ctx->queue.moves, __ATOMIC_RELAXED);
+    }
+    pthread_mutex_unlock(&registry_lock);
+    return moves;
+}
+
+/* What a wait follows (rondo_wait_follow). */
+struct followed {
+    struct rondo_ctx *ctx; /* NULL: nothing */
+    int issued;            /* the plan that it waits for */
+    uint64_t moves;        /* at the last look */
+};
+
+static int has_moved(void *arg)
+{
+    struct followed *followed = arg;
+    uint64_t before = followed->moves;
+    if (followed->ctx == NULL) {
+        return 0;
+    }
+    followed->moves = rondo_queue_moves(followed->ctx, followed->issued);
+    if (followed->moves != before) {
+        rondo_ctx_goes_on(followed->ctx);
+    }
+    return followed->moves != before;
+}
+
 rondo_status rondo_ctx_drain(struct rondo_ctx *ctx)
 {
     struct rondo_wait wait;
+    struct followed followed = { .ctx = ctx };
     rondo_wait_begin(&wait, &ctx->running.policy);
+    rondo_wait_follow(&wait, has_moved, &followed);
+    rondo_ctx_goes_on(ctx);
     while (__atomic_load_n(&ctx->queue.nplans, __ATOMIC_ACQUIRE) > 0) {
         int moved = 0;
         RONDO_TRY(rondo_ctx_progress_queue(ctx, &moved));
         rondo_streams_progress(&moved); /* it may wait for a plan of another communicator */
-        if (moved) {
-            rondo_wait_reset(&wait);
-        } else {
-            RONDO_TRY(rondo_wait_once(&wait));
-        }
+        RONDO_TRY(moved ? rondo_wait_busy(&wait) : rondo_wait_once(&wait));
     }
     return rondo_ctx_ready(ctx); /* another thread may have found an error in the queue */
 }
@@ -418,16 +496,17 @@ static struct rondo_ctx *visit(const struct rondo_plan *plan)
     return ctx;
 }
 
-/* Make progress on all streams. waiting, unless NULL: becomes the visited context of this stream's first
- * plan, or NULL. @return RONDO_IN_PROGRESS while plans of this stream are open. */
-static rondo_status stream_progress(struct rondo_stream_st *stream, int *moved, struct rondo_ctx **waiting)
+/* Make progress on all streams. first, unless NULL: becomes this stream's first plan; its context is then
+ * visited, or NULL. @return RONDO_IN_PROGRESS while plans of this stream are open. */
+static rondo_status stream_progress(struct rondo_stream_st *stream, int *moved, struct followed *first)
 {
     rondo_status status;
     rondo_streams_progress(moved);
     pthread_mutex_lock(&stream->lock);
     reap_stream(stream);
-    if (waiting != NULL) {
-        *waiting = stream->first != NULL ? visit(stream->first->plan) : NULL;
+    if (first != NULL) {
+        first->ctx = stream->first != NULL ? visit(stream->first->plan) : NULL;
+        first->issued = stream->first != NULL && is_issued(stream->first->plan);
     }
     status = stream->first != NULL ? RONDO_IN_PROGRESS : stream->status;
     pthread_mutex_unlock(&stream->lock);
@@ -478,17 +557,26 @@ rondo_status rondo_stream_query(rondo_stream stream)
 static rondo_status wait_for(struct rondo_stream_st *stream, int aside)
 {
     struct rondo_wait wait;
-    struct rondo_ctx *waiting = NULL;
+    struct followed first = { .ctx = NULL };
+    const struct rondo_ctx *last = NULL;
     rondo_status status;
     struct rondo_wait_policy none = { .spins = aside ? ASIDE_SPINS : 100,
                                       .sleep_after_ns = aside ? 1 : rondo_params()->sleep_after },
                              sleepy;
     rondo_wait_begin(&wait, &none);
+    rondo_wait_follow(&wait, has_moved, &first);
     for (;;) {
+        struct rondo_ctx *waiting;
         int moved = 0;
-        status = stream_progress(stream, &moved, &waiting);
+        status = stream_progress(stream, &moved, &first);
         if (status != RONDO_IN_PROGRESS) {
             return status;
+        }
+        waiting = first.ctx;
+        if (waiting != NULL && waiting != last) {
+            rondo_wait_follow(&wait, has_moved, &first);
+            rondo_ctx_goes_on(waiting);
+            last = waiting;
         }
         wait.policy = waiting != NULL ? &waiting->running.policy : &none;
         if (aside && waiting != NULL) {
@@ -497,11 +585,8 @@ static rondo_status wait_for(struct rondo_stream_st *stream, int aside)
             sleepy.oversubscription = NULL; /* this says nothing about the cores of ranks */
             wait.policy = &sleepy;
         }
-        if (moved) {
-            rondo_wait_reset(&wait);
-        } else {
-            rondo_wait_once(&wait); /* an error ends the communicator and its plans, as the next step finds */
-        }
+        /* An error ends the communicator and its plans, as the next step finds. */
+        (void)(moved ? rondo_wait_busy(&wait) : rondo_wait_once(&wait));
         if (waiting != NULL) {
             rondo_comm_unvisit(waiting->shell);
         }

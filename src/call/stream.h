@@ -25,6 +25,9 @@ rondo_status rondo_stream_look(rondo_stream stream);
 void rondo_plan_unref(struct rondo_plan *plan);
 /** Make progress on the queued plans of this context; does nothing while another thread does it. */
 rondo_status rondo_ctx_progress_queue(struct rondo_ctx *ctx, int *moved);
+/** How often anything of this context's queue moved, whichever thread moved it. issued: is the plan that the
+ * caller waits for? If not, the number also counts what moves of those that it is behind. */
+uint64_t rondo_queue_moves(struct rondo_ctx *ctx, int issued);
 /** Make progress on all queued plans of the process. Every waiting call does this. */
 void rondo_streams_progress(int *moved);
 /** The same as a public function, for a thread that is in no other. */

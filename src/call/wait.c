@@ -343,19 +343,19 @@ static void tell_waiting(struct rondo_ctx *ctx)
     int n = describe(ctx, what, sizeof(what), blocked, RONDO_RECORD_LANES);
     if (n > 0) {
         rondo_control_waiting(ctx->wiring.control, blocked, n, what);
-        ctx->running.told = 1;
+        __atomic_store_n(&ctx->running.told, 1, __ATOMIC_RELAXED);
     }
 }
 
 static void told_enough(struct rondo_ctx *ctx)
 {
-    ctx->running.told = 0;
+    __atomic_store_n(&ctx->running.told, 0, __ATOMIC_RELAXED);
     rondo_control_waiting(ctx->wiring.control, NULL, 0, NULL);
 }
 
 void rondo_ctx_waited(struct rondo_ctx *ctx)
 {
-    if (RONDO_UNLIKELY(ctx->running.told)) {
+    if (RONDO_UNLIKELY(__atomic_load_n(&ctx->running.told, __ATOMIC_RELAXED))) {
         told_enough(ctx);
     }
 }
@@ -389,11 +389,11 @@ static rondo_status compare_message(struct rondo_ctx *ctx)
     char message[96], call[128];
     if (seq <= ctx->calls.seq || !rondo_control_call_of(ctx->wiring.control, mine->peer, 0, &theirs) ||
         theirs.seq != seq || theirs.state != 1) {
-        ctx->running.suspected = 0;
+        __atomic_store_n(&ctx->running.suspected, 0, __ATOMIC_RELAXED);
         return RONDO_SUCCESS;
     }
-    if (ctx->running.suspected != seq) {
-        ctx->running.suspected = seq;
+    if (__atomic_load_n(&ctx->running.suspected, __ATOMIC_RELAXED) != seq) {
+        __atomic_store_n(&ctx->running.suspected, seq, __ATOMIC_RELAXED);
         return RONDO_SUCCESS;
     }
     rondo_message_text(mine, message, sizeof(message));
@@ -410,18 +410,18 @@ static rondo_status compare_message(struct rondo_ctx *ctx)
 }
 
 /* After a while: a collective on one rank and a message on another may wait for each other. */
-static rondo_status compare_kinds(struct rondo_ctx *ctx)
+static rondo_status compare_kinds(struct rondo_ctx *ctx, uint32_t checks)
 {
     int64_t now = rondo_now_ns();
-    if (ctx->running.stall_checks == KIND_CHECKS) {
-        ctx->running.stalled_ns = now;
-        ctx->running.suspected = 0;
+    if (checks == KIND_CHECKS) {
+        __atomic_store_n(&ctx->running.stalled_ns, now, __ATOMIC_RELAXED);
+        __atomic_store_n(&ctx->running.suspected, 0, __ATOMIC_RELAXED);
     }
-    if (now - ctx->running.stalled_ns >= long_wait_ns) {
-        tell_waiting(ctx);
+    if (now - __atomic_load_n(&ctx->running.stalled_ns, __ATOMIC_RELAXED) < long_wait_ns) {
+        return RONDO_SUCCESS;
     }
-    if (now - ctx->running.stalled_ns < long_wait_ns || ctx->backend->is_gpu ||
-        __atomic_load_n(&ctx->queue.nplans, __ATOMIC_ACQUIRE) > 0) {
+    tell_waiting(ctx);
+    if (ctx->backend->is_gpu || __atomic_load_n(&ctx->queue.nplans, __ATOMIC_ACQUIRE) > 0) {
         return RONDO_SUCCESS;
     }
     if (ctx->calls.message.peer < 0) {
@@ -434,6 +434,7 @@ static rondo_status compare_kinds(struct rondo_ctx *ctx)
 static rondo_status on_check(void *arg)
 {
     struct rondo_ctx *ctx = arg;
+    uint32_t checks;
     if (RONDO_UNLIKELY(__atomic_load_n(&ctx->life.aborted, __ATOMIC_ACQUIRE))) {
         return rondo_fail_quiet(RONDO_REMOTE_ERROR,
                                 "rank %d: the communicator \"%s\" was aborted by this process", ctx->job.rank,
@@ -445,17 +446,17 @@ static rondo_status on_check(void *arg)
     if (RONDO_UNLIKELY(rondo_control_aborted(ctx->wiring.control))) {
         return rondo_ctx_ready(ctx);
     }
-    ctx->running.stall_checks++;
-    if (ctx->running.stall_checks == FIRST_STALL_CHECK ||
-        ctx->running.stall_checks % OTHER_STALL_CHECKS == 0) {
+    /* A count that another thread's store loses does not matter. */
+    checks = __atomic_load_n(&ctx->running.stall_checks, __ATOMIC_RELAXED) + 1;
+    __atomic_store_n(&ctx->running.stall_checks, checks, __ATOMIC_RELAXED);
+    if (checks == FIRST_STALL_CHECK || checks % OTHER_STALL_CHECKS == 0) {
         RONDO_TRY(compare_calls(ctx, 0));
     }
-    if (ctx->running.stall_checks % KIND_CHECKS == 0) {
-        RONDO_TRY(compare_kinds(ctx));
+    if (checks % KIND_CHECKS == 0) {
+        RONDO_TRY(compare_kinds(ctx, checks));
     }
-    return ctx->wiring.net.proxied > 0 && ctx->running.stall_checks % AFAR_STALL_CHECKS == 0
-               ? compare_calls(ctx, 1)
-               : RONDO_SUCCESS;
+    return ctx->wiring.net.proxied > 0 && checks % AFAR_STALL_CHECKS == 0 ? compare_calls(ctx, 1)
+                                                                          : RONDO_SUCCESS;
 }
 
 /* "waited 30.0 s in all_reduce #17 (...) for data from rank 3 (...); rank 5 on host has not made this call,
@@ -606,7 +607,7 @@ rondo_status rondo_ctx_wait(struct rondo_ctx *ctx, const int *open)
     if (ctx->running.policy.spins == 0 && ctx->running.exec_ops->elsewhere != NULL) {
         wait.elsewhere = on_elsewhere; /* more ranks than cores */
     }
-    ctx->running.stall_checks = 0;
+    rondo_ctx_goes_on(ctx);
     for (;;) {
         int moved = 0;
         rondo_status status = rondo_ctx_progress(ctx, &moved);

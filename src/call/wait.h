@@ -17,6 +17,11 @@ rondo_status rondo_ctx_wait(struct rondo_ctx *ctx, const int *open);
 /** Cancel all running works; call rondo_ctx_fail first, so that other ranks do not wait. On return nobody
  * touches the user's buffers, or this thread's error text says who still may. @return status. */
 rondo_status rondo_ctx_drop(struct rondo_ctx *ctx, rondo_status status);
+/** A wait for this context begins, or what it waits for has moved: stalls count anew. Any thread. */
+static inline void rondo_ctx_goes_on(struct rondo_ctx *ctx)
+{
+    __atomic_store_n(&ctx->running.stall_checks, 0, __ATOMIC_RELAXED);
+}
 /** Issue a task now and wait for it. */
 rondo_status rondo_task_run(const struct rondo_task *task);
 /** After the runs: compare calls with the ranks that this one only sent to. */

@@ -34,7 +34,7 @@ struct rondo_plan {
     struct rondo_run *runs;
     int nruns, capacity;
     int open;                             /* runs that have not ended */
-    int issued, done;                     /* queued plans; other threads read done (release, acquire) */
+    int issued, done;                     /* queued plans; other threads read both (done: release, acquire) */
     rondo_status status;                  /* valid when done */
     uint64_t first_seq, last_seq;         /* calls recorded in the control plane; 0: none */
     uint64_t first_message, last_message; /* messages of the user, likewise */

@@ -99,11 +99,12 @@ struct rondo_running {
     struct rondo_progress progress;
     struct rondo_wait_policy policy;
     struct rondo_oversubscription oversubscription; /* of the policy */
-    uint32_t stall_checks;                          /* in the present wait */
-    int64_t stalled_ns; /* since when, about; set by the first of these checks that looks */
-    uint64_t suspected; /* a collective of the rank whose message this one waits for; 0: none */
-    int told;           /* rondo-doctor sees what this rank waits for */
-    int lingers;        /* a rank that a drop did not wait for; -1: none */
+    /* Atomic: threads that wait for streams check as well. */
+    uint32_t stall_checks; /* in the present wait */
+    int64_t stalled_ns;    /* since when, about; set by the first of these checks that looks */
+    uint64_t suspected;    /* a collective of the rank whose message this one waits for; 0: none */
+    int told;              /* rondo-doctor sees what this rank waits for */
+    int lingers;           /* a rank that a drop did not wait for; -1: none */
     struct rondo_allowed allowed;
     int may_refuse;                   /* not all is allowed: a call may find no algorithm */
     struct rondo_tune *tune;          /* RONDO_TUNE_FILE; NULL: none. Owned; layout.measured points into it */
@@ -130,6 +131,7 @@ struct rondo_calls {
 struct rondo_queue {
     int nplans; /* atomic */
     int registered;
+    uint64_t moves; /* how often a thread moved something here; written under the lock, atomic */
     struct rondo_plan *first, *last;
     struct rondo_ctx *registry_next; /* of the contexts that have queued plans */
     pthread_mutex_t lock;            /* also held by the thread that moves a creation */
