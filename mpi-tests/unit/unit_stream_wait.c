@@ -391,7 +391,9 @@ static void aborted_beside(struct fake_rank *r)
 
 static void an_abort_is_seen_while_the_rank_moves(void **state)
 {
-    static const struct test cases[] = { { .how = GROUP, .first = A }, { .how = GROUP, .first = B } };
+    static const struct test cases[] = { { .how = BLOCKING, .first = A },
+                                         { .how = GROUP, .first = A },
+                                         { .how = GROUP, .first = B } };
     (void)state;
     fake_params("REPORT", "0", NULL);
     for (size_t i = 0; i < RONDO_COUNTOF(cases); i++) {

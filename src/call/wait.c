@@ -431,20 +431,25 @@ static rondo_status compare_kinds(struct rondo_ctx *ctx, uint32_t checks)
     return ctx->calls.message_alone ? compare_message(ctx) : RONDO_SUCCESS;
 }
 
-static rondo_status on_check(void *arg)
+static rondo_status check_abort(struct rondo_ctx *ctx)
 {
-    struct rondo_ctx *ctx = arg;
-    uint32_t checks;
     if (RONDO_UNLIKELY(__atomic_load_n(&ctx->life.aborted, __ATOMIC_ACQUIRE))) {
         return rondo_fail_quiet(RONDO_REMOTE_ERROR,
                                 "rank %d: the communicator \"%s\" was aborted by this process", ctx->job.rank,
                                 ctx->job.name);
     }
+    return ctx->wiring.control != NULL && RONDO_UNLIKELY(rondo_control_aborted(ctx->wiring.control))
+               ? rondo_ctx_ready(ctx)
+               : RONDO_SUCCESS;
+}
+
+static rondo_status on_check(void *arg)
+{
+    struct rondo_ctx *ctx = arg;
+    uint32_t checks;
+    RONDO_TRY(check_abort(ctx));
     if (ctx->wiring.control == NULL) {
         return RONDO_SUCCESS;
-    }
-    if (RONDO_UNLIKELY(rondo_control_aborted(ctx->wiring.control))) {
-        return rondo_ctx_ready(ctx);
     }
     /* A count that another thread's store loses does not matter. */
     checks = __atomic_load_n(&ctx->running.stall_checks, __ATOMIC_RELAXED) + 1;
@@ -603,6 +608,7 @@ rondo_status rondo_ctx_with_reason(struct rondo_ctx *ctx, rondo_status status)
 rondo_status rondo_ctx_wait(struct rondo_ctx *ctx, const int *open)
 {
     struct rondo_wait wait;
+    uint32_t busy = 0;
     rondo_wait_begin(&wait, &ctx->running.policy);
     if (ctx->running.policy.spins == 0 && ctx->running.exec_ops->elsewhere != NULL) {
         wait.elsewhere = on_elsewhere; /* more ranks than cores */
@@ -618,9 +624,13 @@ rondo_status rondo_ctx_wait(struct rondo_ctx *ctx, const int *open)
             }
             if (moved) {
                 rondo_wait_reset(&wait);
-                continue;
+                if (RONDO_LIKELY(++busy % RONDO_BUSY_ROUNDS != 0)) {
+                    continue;
+                }
+                status = check_abort(ctx); /* a rank that copies may move for seconds */
+            } else {
+                status = rondo_wait_once(&wait);
             }
-            status = rondo_wait_once(&wait);
             if (RONDO_LIKELY(status == RONDO_SUCCESS)) {
                 continue;
             }
