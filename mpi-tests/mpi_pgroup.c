@@ -486,8 +486,8 @@ static void refusals(rondo_pgroup *world)
     pg_check_sum(world); /* refused calls harm nobody */
 }
 
-/* A call whose communicator is being made, inside rondo_group_start: the group would keep it, but it would look
- * done. */
+/* A call whose communicator is being made, inside rondo_group_start: the group would keep it, but it would
+ * look done. */
 static void open_group(rondo_pgroup *world)
 {
     int all[TEST_MAX_RANKS], done = 0;

@@ -384,7 +384,8 @@ static rondo_status alloc_alone(uint8_t **data)
     return status;
 }
 
-/* Memory in a segment of its own. Another thread may use up that little, as one that starts does: try again. */
+/* Memory in a segment of its own. Another thread may use up that little, as one that starts does: try
+ * again. */
 static uint8_t *segment_new(int number)
 {
     uint8_t *data = NULL;

@@ -219,8 +219,8 @@ static int forgets_types(MPI_Comm comm)
     return nended < CALLS;
 }
 
-/* Broadcasts that are faster on Rondo by BCAST_NS but for the first `cold`, with a barrier behind each that then
- * takes longer by `ns`, and up to `noise` anyhow. @return the face decided as it should */
+/* Broadcasts that are faster on Rondo by BCAST_NS but for the first `cold`, with a barrier behind each that
+ * then takes longer by `ns`, and up to `noise` anyhow. @return the face decided as it should */
 static int weighs_others(MPI_Comm comm, int bytes, int cold, double ns, double noise, int leaves)
 {
     enum { CALLS = 20 };

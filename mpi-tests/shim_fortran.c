@@ -1,6 +1,6 @@
 /* A library as a Fortran compiler makes it: with a copy of the variable that Open MPI's Fortran takes for
- * MPI_IN_PLACE. Protected, it is the library's own, as it is where a program opens the library, and MPI with it,
- * in a scope of their own. shim_semantics opens it. */
+ * MPI_IN_PLACE. Protected, it is the library's own, as it is where a program opens the library, and MPI with
+ * it, in a scope of their own. shim_semantics opens it. */
 #include <mpi.h>
 #include <stddef.h>
 

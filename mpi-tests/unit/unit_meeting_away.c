@@ -1,5 +1,5 @@
-/* Meetings whose ranks are busy elsewhere for longer than a connection may be silent, in creations that do not
- * block; whose creator runs out of descriptors; and whose table does not arrive. */
+/* Meetings whose ranks are busy elsewhere for longer than a connection may be silent, in creations that do
+ * not block; whose creator runs out of descriptors; and whose table does not arrive. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -328,8 +328,8 @@ static void test_processes(void **state)
     pid_t pid[5];
     (void)state;
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-    /* The one knows the parent's threads in the child, and ends it; the other's allocator stays locked there if
-     * the parent's thread was in it. mpi_nccl has processes, too. */
+    /* The one knows the parent's threads in the child, and ends it; the other's allocator stays locked there
+     * if the parent's thread was in it. mpi_nccl has processes, too. */
     skip();
 #endif
     OK(ncclGetUniqueId(&id[0]));

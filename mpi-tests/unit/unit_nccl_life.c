@@ -136,7 +136,8 @@ static void await(struct rank *r, ncclComm_t comm)
     CHECK(state == ncclSuccess);
 }
 
-/* Without a config, a child does not block either. A rank without a colour has no communicator all the same. */
+/* Without a config, a child does not block either. A rank without a colour has no communicator all the
+ * same. */
 static void nonblocking_children(struct rank *r, ncclComm_t parent)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;

@@ -1,4 +1,5 @@
-/* Memory is the user's again when nobody reads or writes it any more: of publications, and places of pulls. */
+/* Memory is the user's again when nobody reads or writes it any more: of publications, and places of
+ * pulls. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -6,7 +7,8 @@
 
 #include "tensor_gate.h"
 
-/* Wait for what does not come. Threads of stores block signals, so only those of the test can pass the gate. */
+/* Wait for what does not come. Threads of stores block signals, so only those of the test can pass the
+ * gate. */
 static void *make_progress(void *store)
 {
     rondo_tensor t = RONDO_TENSOR_INIT;

@@ -19,7 +19,8 @@ static void publish_for_gate(struct fake_rank *r, rondo_tensor_store *store)
 
 /* ---- copies without the lock ---- */
 
-/* Wait for what does not come. Threads of stores block signals, so only those of the test can pass the gate. */
+/* Wait for what does not come. Threads of stores block signals, so only those of the test can pass the
+ * gate. */
 static void *make_progress(void *store)
 {
     rondo_tensor t = RONDO_TENSOR_INIT;
@@ -292,7 +293,8 @@ static void *open_late(void *arg)
     return arg;
 }
 
-/* One content takes longer than the time: rank 1 copies for so long, or the thread of rank 0's store packs. */
+/* One content takes longer than the time: rank 1 copies for so long, or the thread of rank 0's store
+ * packs. */
 static void pulls_for_long(struct fake_rank *r)
 {
     static const rondo_tensor_ops ops = { .size = sizeof(ops), .pack = pack_for_long };

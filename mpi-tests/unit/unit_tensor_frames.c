@@ -525,8 +525,8 @@ static void runs_that_wait(struct fake_rank *r)
 
 ALL_WIRES(runs_for_what_is_not_published_wait_in_order, 2, runs_that_wait)
 
-/* A peer decides how many requests wait, and which ones end: nobody may walk along them. The one in the middle
- * leads nowhere. */
+/* A peer decides how many requests wait, and which ones end: nobody may walk along them. The one in the
+ * middle leads nowhere. */
 static void a_queue_is_not_walked_along(void **state)
 {
     enum { N = 7 };

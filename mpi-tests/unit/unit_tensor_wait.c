@@ -62,8 +62,8 @@ static uint64_t have_waited(struct rondo_tensor_core *core)
     return n;
 }
 
-/* Those that wait for a step get it, and those for the latest one, the oldest first; those that wait for other
- * steps lead nowhere meanwhile: nobody may walk along them. */
+/* Those that wait for a step get it, and those for the latest one, the oldest first; those that wait for
+ * other steps lead nowhere meanwhile: nobody may walk along them. */
 static void waits_by_step(struct fake_rank *r)
 {
     enum { N = 8 };

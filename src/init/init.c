@@ -254,8 +254,8 @@ static rondo_status aborted(const struct rondo_init *init)
                             init->ctx->job.rank);
 }
 
-/* Do all ranks find this error of finish, with the same records? Else one lacks memory, or the like: the others
- * have begun the next round, or will. */
+/* Do all ranks find this error of finish, with the same records? Else one lacks memory, or the like: the
+ * others have begun the next round, or will. */
 static int is_of_all(rondo_status status)
 {
     return status == RONDO_SUCCESS || status == RONDO_INVALID_USAGE || status == RONDO_INVALID_ARGUMENT;

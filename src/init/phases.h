@@ -62,7 +62,8 @@ struct rondo_done {
     struct rondo_round_verdict verdict;
     int32_t no_ll128; /* the lowest rank of which a conn takes no LL128; INT32_MAX: none */
 };
-/* The node's first rank has measured it; in the control plane's segment, where the records do not carry it. */
+/* The node's first rank has measured it; in the control plane's segment, where the records do not carry
+ * it. */
 struct rondo_node_measured {
     _Atomic uint32_t told;
     uint32_t handover_ns;

@@ -608,8 +608,8 @@ uint64_t rondo_control_stuck_of(struct rondo_control *control, int rank, int wai
 
 /* ---- looking ---- */
 
-/* Did this rank's death end the communicator? Others may have found it, on other nodes. Of a rank of this node
- * only its process tells: while it lives it may write into this one's memory. */
+/* Did this rank's death end the communicator? Others may have found it, on other nodes. Of a rank of this
+ * node only its process tells: while it lives it may write into this one's memory. */
 static int is_the_dead(const struct rondo_control *control, int rank)
 {
     int lost;

@@ -127,8 +127,8 @@ static void wait_to_call(struct rondo_wire_conn *conn)
     rondo_control_ring(); /* it may sleep until the next heartbeat, as no socket wakes it */
 }
 
-/* Make the calls that are due. If this process lacks something, they wait again. The communicator of the hello
- * may have ended here: those of others, and its own last words, are queued still. */
+/* Make the calls that are due. If this process lacks something, they wait again. The communicator of the
+ * hello may have ended here: those of others, and its own last words, are queued still. */
 static void call_waiting(void)
 {
     int64_t now = rondo_now_ns();
