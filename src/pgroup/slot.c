@@ -23,7 +23,18 @@ static uint64_t tag_of(const struct rondo_pgroup *group, enum pg_kind kind, int 
     return rondo_hash(part, sizeof(part), 0);
 }
 
-/* With the world's lock. */
+/* With the world's lock. @return NULL: there is none */
+static struct pg_slot *slot_find(const struct rondo_pgroup *group, enum pg_kind kind, int device, int low,
+                                 int high)
+{
+    struct pg_slot *found = group->slots;
+    while (found != NULL && !(is_slot(found, kind, low, high) && found->device == device)) {
+        found = found->next;
+    }
+    return found;
+}
+
+/* Opening a GPU may take long, so this is without the world's lock, and nobody knows the slot yet. */
 static rondo_status slot_new(struct rondo_pgroup *group, enum pg_kind kind, int device, int low, int high,
                              struct pg_slot **slot)
 {
@@ -34,7 +45,6 @@ static rondo_status slot_new(struct rondo_pgroup *group, enum pg_kind kind, int 
     made->device = device;
     made->low = low;
     made->high = high;
-    made->tag = tag_of(group, kind, device, low, high);
     if (device >= 0) {
         rondo_status status = pg_device_open(device, &made->gpu);
         if (status != RONDO_SUCCESS) {
@@ -43,8 +53,6 @@ static rondo_status slot_new(struct rondo_pgroup *group, enum pg_kind kind, int 
         }
     }
     pthread_mutex_init(&made->use, NULL);
-    made->next = group->slots;
-    group->slots = made;
     *slot = made;
     return RONDO_SUCCESS;
 }
@@ -54,22 +62,28 @@ rondo_status pg_slot_get(struct rondo_pgroup *group, int device, int peer, struc
     enum pg_kind kind = peer < 0 ? PG_ALL : peer == group->rank ? PG_SELF : PG_PAIR;
     int low = kind == PG_ALL ? 0 : peer < group->rank ? peer : group->rank;
     int high = kind == PG_ALL ? 0 : peer < group->rank ? group->rank : peer;
-    struct pg_slot *found;
-    rondo_status status = RONDO_SUCCESS;
+    struct pg_slot *found, *made = NULL;
     pthread_mutex_lock(&group->world->lock);
-    for (found = group->slots; found != NULL; found = found->next) {
-        if (is_slot(found, kind, low, high) && found->device == device) {
-            break;
-        }
-    }
-    if (found == NULL) {
-        status = slot_new(group, kind, device, low, high, &found);
-    }
+    found = slot_find(group, kind, device, low, high);
     pthread_mutex_unlock(&group->world->lock);
-    if (status == RONDO_SUCCESS) {
-        *slot = found;
+    if (found == NULL) {
+        RONDO_TRY(slot_new(group, kind, device, low, high, &made));
+        pthread_mutex_lock(&group->world->lock);
+        found = slot_find(group, kind, device, low, high);
+        if (found == NULL) { /* else another thread was faster */
+            made->tag = tag_of(group, kind, device, low, high);
+            made->next = group->slots;
+            group->slots = made;
+            found = made;
+            made = NULL;
+        }
+        pthread_mutex_unlock(&group->world->lock);
     }
-    return status;
+    if (made != NULL) {
+        pg_slot_free(made);
+    }
+    *slot = found;
+    return RONDO_SUCCESS;
 }
 
 void pg_slot_free(struct pg_slot *slot)
