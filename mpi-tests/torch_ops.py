@@ -114,6 +114,50 @@ def check_reductions(kind, n, group=None):
         expect("_reduce_scatter_base", out, wanted_part)
 
 
+def premul(factor):
+    """The operation "sum of the tensors times a factor"; before PyTorch 2 a tensor comes in a list."""
+    try:
+        return dist._make_nccl_premul_sum(factor)
+    except TypeError:
+        return dist._make_nccl_premul_sum([factor])
+
+
+def check_premul(n):
+    """The product has the tensor's type, whatever type the factor has."""
+    if not hasattr(dist, "_make_nccl_premul_sum"):
+        return
+    factors = [0.5, *(torch.full(shape, 0.5, dtype=kind) for shape in ((), (1,))
+                      for kind in (torch.float16, torch.float32, torch.float64))]
+    for kind in NUMBERS:
+        for factor in factors:
+            op = premul(factor)
+            if kind in WHOLE:
+                mine = data(rank, n, kind)
+                refused("an integer times a fraction", "factor", lambda: dist.all_reduce(mine, op))
+                continue
+            wanted = sum(data(r, n, exact(kind)) for r in range(size)) * 0.5
+            shifted = sum(data(rank + r, n, exact(kind)) for r in range(size)) * 0.5
+            for change in (torch.Tensor.clone, spread):
+                mine = change(data(rank, n, kind))
+                dist.all_reduce(mine, op)
+                expect("all_reduce with a factor", mine, wanted)
+                mine = change(data(rank, n, kind))
+                dist.reduce(mine, 0, op)
+                expect("reduce with a factor", mine, wanted if rank == 0 else data(rank, n, kind))
+                out, parts = torch.zeros(n, dtype=kind), [change(data(rank + r, n, kind)) for r in range(size)]
+                dist.reduce_scatter(out, parts, op)
+                expect("reduce_scatter with a factor", out, shifted)
+                dist._reduce_scatter_base(out, torch.cat(parts), op)
+                expect("_reduce_scatter_base with a factor", out, shifted)
+            mine = data(rank, 1, kind).reshape(())
+            dist.all_reduce(mine, op)
+            expect("all_reduce of a number with a factor", mine, wanted[0])
+    mine = data(rank, n, torch.int64)
+    dist.all_reduce(mine, premul(torch.tensor(3, dtype=torch.int32)))
+    expect("all_reduce with a whole factor", mine, sum(data(r, n, torch.int64) for r in range(size)) * 3)
+    refused("two factors", "one element", lambda: dist.all_reduce(torch.ones(2), premul(torch.ones(2))))
+
+
 def check_moves(kind, n):
     mine = data(rank, n, kind)
     every = [data(r, n, kind) for r in range(size)]
@@ -275,6 +319,7 @@ def calls():
         for n in (1, 1000, 70000) if kind in (torch.float32, torch.int8) else (1000,):
             check_moves(kind, n)
             check_reductions(kind, n)
+    check_premul(1000)
     check_uneven()
     check_works()
     check_groups()

@@ -107,7 +107,8 @@ struct Operands {
     }
 };
 
-/* The input of a reduction: as it is, or with the factor of a pre-multiplied sum. */
+/* The input of a reduction: as it is, or with the factor of a pre-multiplied sum. It has t's type and number of
+ * elements, which the call goes by. */
 inline at::Tensor scaled(const at::Tensor &t, const c10d::ReduceOp &how)
 {
     if (how.op_ != c10d::ReduceOp::PREMUL_SUM) {
@@ -119,7 +120,13 @@ inline at::Tensor scaled(const at::Tensor &t, const c10d::ReduceOp &how)
 #else
     const at::Tensor factor = with->tensor_factors.empty() ? at::Tensor() : with->tensor_factors[0];
 #endif
-    return factor.defined() ? t.mul(factor) : t.mul(with->double_factor);
+    require(!factor.defined() || factor.numel() == 1, "the factor of a pre-multiplied sum has one element");
+    const at::Tensor product = factor.defined() ? t.mul(factor.reshape({})) : t.mul(with->double_factor);
+    require(c10::canCast(product.scalar_type(), t.scalar_type()),
+            std::string("the factor of a pre-multiplied sum makes tensors of type ") +
+                c10::toString(t.scalar_type()) + " ones of " + c10::toString(product.scalar_type()) +
+                ": pass tensors of a floating-point type");
+    return product.to(t.scalar_type());
 }
 
 /* ---- memory ---- */
