@@ -29,3 +29,15 @@ try "by path, not in front" "nccl_open: *" $run "$open" "$tmp/libnccl.so.2"
 try "by path" 23007 $run=audit "$open" "$tmp/libnccl.so.2"
 try "audit, by soname" 23007 env LD_LIBRARY_PATH="$tmp" $run=audit "$open" libnccl.so.2
 try "version" 22707 env RONDO_NCCL_VERSION=22707 $run "$open" libnccl.so.2
+
+# ld.so splits what is preloaded at spaces and colons, and what audits at colons: the program would run without Rondo.
+for folder in "two words" "two:words"; do
+    mkdir -p "$tmp/$folder/bin"
+    cp scripts/rondo-run "$tmp/$folder/bin"
+    ln -s "$(cd "$build/.libs" && pwd)" "$tmp/$folder/lib"
+    run="$tmp/$folder/bin/rondo-run"
+    try "refuses $folder, MPI" "rondo-run: LD_PRELOAD*$tmp/$folder/lib/*" "$run" echo ran
+    try "refuses $folder, NCCL" "rondo-run: LD_PRELOAD*$tmp/$folder/lib/*" "$run" --nccl echo ran
+done
+try "refuses $folder, audit" "rondo-run: LD_AUDIT*$tmp/$folder/lib/*" "$run" --nccl=audit echo ran
+try "audits from two words" 23007 "$tmp/two words/bin/rondo-run" --nccl=audit "$open" "$tmp/libnccl.so.2"
