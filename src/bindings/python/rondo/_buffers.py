@@ -1,5 +1,6 @@
 """Buffers: the address, size and data type of whatever a program passes. Nothing is copied."""
 import ctypes
+import re
 import sys
 
 from . import _api
@@ -10,6 +11,8 @@ _FOREIGN_ORDER = ">" if sys.byteorder == "little" else "<"
 # What a format of the struct module is in numpy's letters; the size comes from the buffer.
 _FORMATS = {**dict.fromkeys("bhilqn", "i"), **dict.fromkeys("BHILQNc", "u"), **dict.fromkeys("efdg", "f"), "?": "b",
             "Zf": "c", "Zd": "c", "Zg": "c"}
+# A typestr of numpy: kind and size. Not among them: O, Python's objects, whose bytes are addresses.
+_TYPESTR = re.compile(r"[<>|=]([biufcmMSUV])(\d+)")
 _DLPACK_KINDS = {0: "i", 1: "u", 2: "f", 5: "c", 6: "b"}
 _DLPACK_NAMES = {(4, 16): "bfloat16", (10, 8): "float8_e4m3fn", (12, 8): "float8_e5m2"}
 _DLPACK_CPU, _DLPACK_CUDA, _DLPACK_CUDA_HOST, _DLPACK_CUDA_MANAGED = 1, 2, 3, 13
@@ -81,7 +84,10 @@ class Buffer:
 
     def _from_interface(self, what, interface, on_gpu):
         kind = interface["typestr"]
-        self.itemsize = int(kind[2:])
+        known = _TYPESTR.match(kind)
+        if not known:
+            raise bad_argument(f"{self.name} has elements of type {kind}, which are not numbers or plain bytes")
+        self.itemsize = int(known[2]) * (4 if known[1] == "U" else 1)  # of text: characters
         if kind[0] == _FOREIGN_ORDER and self.itemsize > 1:
             raise bad_argument(f"{self.name} has bytes in foreign order ({kind}): convert it")
         self.address, readonly = interface["data"]
