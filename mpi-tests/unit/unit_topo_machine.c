@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -338,6 +339,43 @@ static void differences_are_found(void **state)
     rondo_machine_release(&a);
 }
 
+static int allocations_left = -1; /* -1: all there are */
+
+/* The engine's allocations from 1 KiB on come here: it is linked statically. */
+int posix_memalign(void **memory, size_t alignment, size_t bytes)
+{
+    if (allocations_left == 0) {
+        return ENOMEM;
+    }
+    allocations_left -= allocations_left > 0;
+    *memory = aligned_alloc(alignment, bytes);
+    return *memory == NULL ? ENOMEM : 0;
+}
+
+/* Without memory, wherever it ends, it fails and frees what it had once. */
+static void differences_without_memory_are_an_error(void **state)
+{
+    struct rondo_machine a = { 0 };
+    char *text;
+    int n, failed = 0;
+    (void)state;
+    for (int i = 0; i < 300; i++) {
+        add(&a, RONDO_ITEM_CPU, -1);
+    }
+    for (allocations_left = 0;; allocations_left = ++failed) {
+        rondo_status status = rondo_machine_diff(&a, &a, &text, &n);
+        allocations_left = -1;
+        if (status == RONDO_SUCCESS) {
+            break;
+        }
+        assert_int_equal(status, RONDO_SYSTEM_ERROR);
+        assert_null(text);
+    }
+    assert_in_range(failed, 4, 100);
+    free(text);
+    rondo_machine_release(&a);
+}
+
 static void order_of_siblings_is_a_difference(void **state)
 {
     (void)state;
@@ -466,6 +504,7 @@ int main(void)
         cmocka_unit_test(hash_ignores_identities),
         cmocka_unit_test(differences_are_found),
         cmocka_unit_test(order_of_siblings_is_a_difference),
+        cmocka_unit_test(differences_without_memory_are_an_error),
         cmocka_unit_test(addresses),
         cmocka_unit_test(speeds),
         cmocka_unit_test(classes_and_names),

@@ -119,10 +119,11 @@ rondo_status rondo_machine_add(struct rondo_machine *machine, enum rondo_item_ki
 rondo_status rondo_machine_order(const struct rondo_machine *machine, int32_t **order)
 {
     int32_t n = machine->nitems, *work, top = 0, at = 0;
-    RONDO_TRY(RONDO_NEW_ARRAY(*order, n + 1, "the order of a machine's items"));
-    rondo_status status = RONDO_NEW_ARRAY(work, 3 * (n + 1), "the order of a machine's items");
+    *order = NULL;
+    RONDO_TRY(RONDO_NEW_ARRAY(work, 3 * (n + 1), "the order of a machine's items"));
+    rondo_status status = RONDO_NEW_ARRAY(*order, n + 1, "the order of a machine's items");
     if (status != RONDO_SUCCESS) {
-        rondo_free(*order);
+        rondo_free(work);
         return status;
     }
     /* first[p + 1]: first child of p; next[i]: next sibling of i. Links are index + 1. */
