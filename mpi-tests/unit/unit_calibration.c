@@ -227,6 +227,35 @@ static void no_home_is_no_error(void **state)
     setenv("XDG_CACHE_HOME", home, 1);
 }
 
+static const char *cpu_of(const char *cpuinfo, char cpu[RONDO_CALIBRATION_CPU])
+{
+    char text[512];
+    FILE *file;
+    snprintf(text, sizeof(text), "%s", cpuinfo);
+    assert_non_null(file = fmemopen(text, strlen(text), "r"));
+    rondo_calibration_cpu(file, cpu);
+    fclose(file);
+    return cpu;
+}
+
+/* On Arm there is no name: two kinds of nodes with one home must not share a file. */
+static void the_key_says_which_cpu(void **state)
+{
+    char cpu[RONDO_CALIBRATION_CPU], other[RONDO_CALIBRATION_CPU];
+    (void)state;
+    assert_string_equal(
+        cpu_of("processor\t: 0\ncpu family\t: 25\nmodel\t\t: 1\nmodel name\t: AMD EPYC\n", cpu),
+        "AMD EPYC, family 25, model 1");
+    cpu_of("processor\t: 0\nBogoMIPS\t: 243.75\nCPU implementer\t: 0x41\nCPU architecture: 8\n"
+           "CPU variant\t: 0x3\nCPU part\t: 0xd0c\nCPU revision\t: 1\n",
+           cpu);
+    assert_string_equal(cpu, "implementer 0x41, part 0xd0c, variant 0x3");
+    cpu_of("processor\t: 0\nBogoMIPS\t: 2100.00\nCPU implementer\t: 0x41\nCPU architecture: 8\n"
+           "CPU variant\t: 0x1\nCPU part\t: 0xd40\nCPU revision\t: 1\n",
+           other);
+    assert_string_not_equal(cpu, other);
+}
+
 /* Whoever reads while others write sees a whole file of one of them. */
 static void many_write_at_once(void **state)
 {
@@ -433,6 +462,7 @@ int main(void)
         cmocka_unit_test(impossible_numbers_are_ignored),
         cmocka_unit_test(what_is_no_plain_file_of_the_user_is_ignored),
         cmocka_unit_test(no_home_is_no_error),
+        cmocka_unit_test(the_key_says_which_cpu),
         cmocka_unit_test(many_write_at_once),
         cmocka_unit_test(measuring_changes_no_bits),
         cmocka_unit_test(bits_are_fixed_where_they_must_be),

@@ -10,6 +10,8 @@
 #ifndef RONDO_TUNER_CALIBRATION_H
 #define RONDO_TUNER_CALIBRATION_H
 
+#include <stdio.h>
+
 #include "base/status.h"
 #include "layout/layout.h"
 #include "tuner/calibration.def"
@@ -36,7 +38,9 @@ const char *rondo_calibration_text(const struct rondo_calibration *c, char *text
 
 /* ---- the file ---- */
 
-enum { RONDO_CALIBRATION_KEY = 256 };
+enum { RONDO_CALIBRATION_KEY = 256, RONDO_CALIBRATION_CPU = 128 };
+/** Write which CPU a text like that of /proc/cpuinfo is of. */
+void rondo_calibration_cpu(FILE *cpuinfo, char cpu[RONDO_CALIBRATION_CPU]);
 /** What the numbers depend on: CPU, cores, kernel, the library's version, and `placement`, "near" or "far".
  * @return key */
 const char *rondo_calibration_key(const char *placement, char key[RONDO_CALIBRATION_KEY]);

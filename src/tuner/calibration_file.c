@@ -37,25 +37,38 @@ static void cpu_line(FILE *file, const char *begin, char *value, size_t size)
     }
 }
 
+void rondo_calibration_cpu(FILE *cpuinfo, char cpu[RONDO_CALIBRATION_CPU])
+{
+    char name[96], family[16], model[16];
+    cpu_line(cpuinfo, "model name", name, sizeof(name));
+    cpu_line(cpuinfo, "cpu family", family, sizeof(family));
+    cpu_line(cpuinfo, "model\t", model, sizeof(model));
+    if (name[0] == '\0' && model[0] == '\0') { /* Arm has numbers only */
+        cpu_line(cpuinfo, "CPU implementer", name, sizeof(name));
+        cpu_line(cpuinfo, "CPU part", family, sizeof(family));
+        cpu_line(cpuinfo, "CPU variant", model, sizeof(model));
+        snprintf(cpu, RONDO_CALIBRATION_CPU, "implementer %.16s, part %s, variant %s", name, family, model);
+    } else {
+        snprintf(cpu, RONDO_CALIBRATION_CPU, "%.64s, family %s, model %s", name, family, model);
+    }
+}
+
 const char *rondo_calibration_key(const char *placement, char key[RONDO_CALIBRATION_KEY])
 {
     struct utsname host;
-    char name[96] = "", family[16] = "", model[16] = "";
+    char cpu[RONDO_CALIBRATION_CPU] = "unknown CPU";
     FILE *file = fopen("/proc/cpuinfo", "re");
     int version = 0;
     if (file != NULL) {
-        cpu_line(file, "model name", name, sizeof(name));
-        cpu_line(file, "cpu family", family, sizeof(family));
-        cpu_line(file, "model\t", model, sizeof(model));
+        rondo_calibration_cpu(file, cpu);
         fclose(file);
     }
     if (uname(&host) != 0) {
         memset(&host, 0, sizeof(host));
     }
     (void)rondo_get_version(&version);
-    snprintf(key, RONDO_CALIBRATION_KEY,
-             "%.64s, family %s, model %s, %s; %ld cores; %.48s; Rondo %d; cores %s", name, family, model,
-             host.machine, sysconf(_SC_NPROCESSORS_ONLN), host.release, version, placement);
+    snprintf(key, RONDO_CALIBRATION_KEY, "%s, %s; %ld cores; %.48s; Rondo %d; cores %s", cpu, host.machine,
+             sysconf(_SC_NPROCESSORS_ONLN), host.release, version, placement);
     return key;
 }
 
