@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { RONDO_MEMO_RESULTS = 8, RONDO_MEMO_MOST = 64 << 10 /* bytes of an input */ };
+enum { RONDO_MEMO_RESULTS = 8, RONDO_MEMO_MOST = 256 << 10 /* bytes of an input */ };
 
 struct rondo_memo {
     void (*drop)(void *result); /* frees a result */

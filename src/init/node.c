@@ -262,6 +262,9 @@ struct node_input {
     struct rondo_topo_options options;
     struct rondo_topo_rank rank[]; /* nlocal */
 };
+_Static_assert(sizeof(struct node_input) + RONDO_MAX_CORES * sizeof(struct rondo_topo_rank) <=
+                   RONDO_MEMO_MOST,
+               "a memo keeps the graphs of a node with a rank on each core");
 
 static size_t input_bytes(const struct rondo_layout *layout)
 {
