@@ -16,6 +16,8 @@
 #include "init/phases.h"
 #include "tuner/tune_file.h"
 
+enum { MANY_SHAPES = 16 };
+
 static struct rondo_shape *find_shape(struct rondo_init *init, uint64_t hash)
 {
     for (int i = 0; i < init->nshapes; i++) {
@@ -70,6 +72,19 @@ static rondo_status list_shapes(struct rondo_init *init, struct seen *seen)
     return RONDO_SUCCESS;
 }
 
+/* Each shape is a broadcast of its own, so many take long. The names of nets are part of a node's. */
+static void log_shapes(const struct rondo_init *init)
+{
+    const struct rondo_ctx *ctx = init->ctx;
+    if (ctx->job.rank == 0 && ctx->wiring.layout.nnodes > 1) {
+        RONDO_INFO(RONDO_SUBSYS_INIT | RONDO_SUBSYS_GRAPH, "%s: the graphs of %d nodes have %d shapes%s",
+                   ctx->job.name, ctx->wiring.layout.nnodes, init->nshapes,
+                   init->nshapes > MANY_SHAPES ? ", which are sent one after the other: give the net "
+                                                 "interfaces of alike nodes the same names"
+                                               : "");
+    }
+}
+
 rondo_status rondo_init_list_shapes(struct rondo_init *init)
 {
     struct rondo_ctx *ctx = init->ctx;
@@ -82,6 +97,7 @@ rondo_status rondo_init_list_shapes(struct rondo_init *init)
     status = list_shapes(init, seen);
     rondo_free(seen);
     RONDO_TRY(status);
+    log_shapes(init);
     for (int i = 0; i < init->nshapes; i++) {
         RONDO_TRY(rondo_calloc(&init->shape[i].bytes, 1, init->shape[i].nbytes, "a node's graphs"));
     }
