@@ -39,7 +39,7 @@ struct rondo_model_graph {
     int32_t one_gpu;            /* 1: in the tree, one GPU carries all traffic of a node to others */
 };
 
-/* Input of the cost model of GPUs (tuner/cost_gpu.h), known to all ranks. */
+/* Input of the cost model of GPUs (tuner/cost_gpu.c), known to all ranks. */
 struct rondo_model_gpu {
     int32_t nchannels; /* channels of the graphs; together they use their full bandwidth; 0: not GPUs */
     int32_t sm;        /* lowest compute capability x 10 */
@@ -59,7 +59,7 @@ struct rondo_model_level {
 };
 
 /*
- * Numbers of the cost model. Times are in us, bandwidths in GB/s (1e9 bytes); tuner/cost.h says how they are
+ * Numbers of the cost model. Times are in us, bandwidths in GB/s (1e9 bytes); tuner/cost.c says how they are
  * used. If `gpu` is filled in, only it is used.
  */
 struct rondo_model {
@@ -144,7 +144,7 @@ struct rondo_layout {
                            algorithms that follow it (coll/coll.def) */
     uint64_t machine;   /* hash of the nodes' machines; equal for jobs on machines of one kind */
     const struct rondo_measured
-        *measured; /* measured times that replace the model's (tuner/measured.h); NULL: none. Not owned */
+        *measured; /* measured times that replace the model's (tuner/tune_file.h); NULL: none. Not owned */
     const struct rondo_drift *drift; /* corrections of the model (tuner/drift.h); NULL: none. Not owned */
 };
 

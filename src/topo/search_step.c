@@ -473,8 +473,8 @@ static void lay_channel(struct rondo_lay *s)
     }
 }
 
-/* Order the nets in turns: the nearest net of each device, then the second nearest of each, then the rest
- * by number. */
+/* Order the nets in turns: the nearest net of each device, then the second nearest of each, and so on.
+ * Nets that no device may use are left out. */
 static void order_nets(struct rondo_lay *s)
 {
     const struct rondo_topo *topo = s->topo;
