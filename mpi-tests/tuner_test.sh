@@ -51,6 +51,28 @@ grep -q 'init of the tuner plugin check (v4.*gave 2' "$dir/log" || die "an init 
 run 5 call
 [ "$(grep -c 'tuner plugin check (v5.* gave 2 for all_reduce' "$dir/log")" = 3 ] ||
     die "questions that fail are not reported once a rank"
+# Only the last rank's init fails, or only the first finds a library: no rank uses it, and one says so.
+cat >"$dir/differs" <<'APART'
+#!/bin/sh
+rank=${OMPI_COMM_WORLD_RANK-$PMI_RANK}
+case $DIFFERS in
+init) [ "$rank" != 2 ] || export TUNER_CHECK=init ;;
+library) [ "$rank" != 0 ] || export LD_LIBRARY_PATH="$TUNER_DIR${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" ;;
+esac
+exec "$@"
+APART
+chmod +x "$dir/differs"
+mkdir "$dir/lib"
+ln -s "$build/.libs/libtunercheck5.so" "$dir/lib/libnccl-tuner.so"
+differs() {
+    env TUNER_CHECK="tree ll128 2" TUNER_DIR="$dir/lib" RONDO_TIMEOUT=20 "$@" "$root/scripts/mpi-run" \
+        --build "$build" -n 3 "$dir/differs" "$build/all_reduce_perf" -b 64K -e 64K -n 2 -w 1 -c 1 \
+        >"$dir/log" 2>&1 || die "$*: it failed"
+    [ "$(grep -c 'no rank uses a tuner plugin' "$dir/log")" = 1 ] || die "$*: not one warning"
+}
+differs DIFFERS=init RONDO_TUNER_PLUGIN="$build/.libs/libtunercheck4.so"
+grep -q 'rank 0 on .* has check (v4.*rank 2 on .* has none' "$dir/log" || die "who has no plugin is not said"
+differs DIFFERS=library
 RONDO_TUNER_PLUGIN="$build/.libs/libtunercheck3.so" TUNER_CHECK="ring ll 1" \
     "$build/rondo-explain" --ranks n4 all_reduce 64K >"$dir/log" 2>&1 || die "rondo-explain"
 grep -q 'tuner plugin check (v3.*changes.* ring ll x[0-9]* [0-9.]* -> x1 0.00 us,.* a call runs ring ll x1' \

@@ -10,7 +10,6 @@
 #include "init/child.h"
 #include "init/life.h"
 #include "init/phases.h"
-#include "tuner/plugin.h"
 
 #define REPORT_NS (1000 * INT64_C(1000000)) /* for the others to hear of a failure found at the deadline */
 
@@ -120,7 +119,6 @@ static rondo_status init_end(struct rondo_init *init, rondo_status status, int r
             rondo_profile_net_watch(ctx);
         }
         compare_clocks(ctx);
-        rondo_tuner_plugin_open(&ctx->running.tuner, ctx->job.hash, &ctx->wiring.layout);
     }
     if (status != RONDO_SUCCESS) {
         ctx->life.failure = status;

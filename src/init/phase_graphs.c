@@ -16,6 +16,7 @@
 #include "comm/links.h"
 #include "init/phases.h"
 #include "net/netdev.h"
+#include "tuner/plugin.h"
 #include "tuner/tune_file.h"
 
 enum { NEAR_RANKS = 64 }; /* every rank maps the memory of all others */
@@ -36,7 +37,7 @@ struct nodes_record {
     uint32_t control_number, netdevs;
 };
 
-_Static_assert(sizeof(struct graph_record) == 136 && sizeof(struct nodes_record) == 176, "documented sizes");
+_Static_assert(sizeof(struct graph_record) == 144 && sizeof(struct nodes_record) == 184, "documented sizes");
 
 /* All ranks compute the same value: they agree on the parameter. */
 static int needs_net(const struct rondo_ctx *ctx)
@@ -199,6 +200,8 @@ static rondo_status prepare_graphs(struct rondo_init *init, struct graph_record 
     RONDO_TRY(ctx->backend->check_channels(ctx));
     mine->nchannels = wanted_channels(ctx);
     mine->protos = rondo_init_wanted_protos(&ctx->wiring.layout, &ctx->running.allowed);
+    rondo_tuner_plugin_open(&ctx->running.tuner, ctx->job.hash, &ctx->wiring.layout);
+    mine->note.plugin = rondo_tuner_plugin_identity(ctx->running.tuner);
     if (ctx->job.nranks == 1) {
         return RONDO_SUCCESS;
     }
@@ -301,6 +304,33 @@ static rondo_status finish_tune(struct rondo_init *init)
     return RONDO_SUCCESS;
 }
 
+/* A plugin chooses only where all ranks have it: one host may not have the library, or its init may fail
+ * there. */
+static void agree_on_plugin(struct rondo_init *init)
+{
+    struct rondo_ctx *ctx = init->ctx;
+    uint64_t first = rondo_init_graph_note(init, 0)->plugin, other = first;
+    int r = 0;
+    while (other == first && ++r < ctx->job.nranks) {
+        other = rondo_init_graph_note(init, r)->plugin;
+    }
+    if (other == first) {
+        return;
+    }
+    if (ctx->job.rank == 0) {
+        RONDO_WARN(
+            "%s: no rank uses a tuner plugin: rank 0 on %s has %s, rank %d on %s has %s; give all ranks "
+            "the same one, or set RONDO_TUNER_PLUGIN=none",
+            ctx->job.name, ctx->wiring.peers[0].host, rondo_tuner_plugin_text(ctx->running.tuner), r,
+            ctx->wiring.peers[r].host,
+            other == 0   ? "none"
+            : first == 0 ? "one"
+                         : "another");
+    }
+    rondo_tuner_plugin_close(ctx->running.tuner);
+    ctx->running.tuner = NULL;
+}
+
 static void *backend_part_of(void *arg, int rank)
 {
     struct rondo_init *init = arg;
@@ -385,6 +415,7 @@ static rondo_status finish_graphs(struct rondo_init *init)
         RONDO_TRY(ctx->backend->use_records(ctx, backend_part_of, init));
     }
     RONDO_TRY(finish_tune(init));
+    agree_on_plugin(init);
     use_known_handover(init);
     init->extra = extra_of(init, rondo_init_graph_note(init, ctx->wiring.layout.local_ranks[0])->nbytes);
     init->near = is_near(init);

@@ -25,7 +25,7 @@ enum { RONDO_MAX_PHASES = 14 };
  *     colors       24     split only, among the parent's ranks
  *     peers       256     not in a split of a communicator of one node and host memory, which has them
  *     params    8,200     only when ranks disagree on a parameter
- *     graphs      136     on one node; 176 on several, or without shared memory; GPUs add
+ *     graphs      144     on one node; 184 on several, or without shared memory; GPUs add
  *                         backend->record_bytes
  *     shapes              no head; each distinct graph once to every rank, down a binomial tree
  *     p2p_modes    88     GPUs only; plus one for each rank of the fullest node
@@ -42,9 +42,10 @@ enum { RONDO_MAX_PHASES = 14 };
  */
 
 /* In round "graphs", a node's lowest rank describes its graphs and machine (nbytes 0: another rank), and
- * every rank gives the hash of its RONDO_TUNE_FILE (tune 0: none). */
+ * every rank gives the hash of its RONDO_TUNE_FILE (tune 0: none) and which tuner plugin it has (plugin 0:
+ * none). */
 struct rondo_graph_note {
-    uint64_t hash, fabric, machine, tune;
+    uint64_t hash, fabric, machine, tune, plugin;
     uint32_t nbytes;
     uint32_t handover; /* local ranks 0 and 1: rondo_init_known_handover */
 };

@@ -25,7 +25,8 @@ static struct {
         const struct rondo_tuner_v5 *v5;
     } table;
     char text[96 + RONDO_LIBRARY_PATH];
-    int failed; /* atomic */
+    uint64_t identity;
+    int warned; /* that init has failed; atomic */
 } used = { .once = PTHREAD_ONCE_INIT };
 
 struct rondo_tuner_plugin {
@@ -67,6 +68,7 @@ static rondo_status load_word(const char *word)
         rondo_library_text(name, sizeof(name), used.table.v2->name);
         snprintf(used.text, sizeof(used.text), "%s (v%d, %s)", name, version, path);
         used.version = version;
+        used.identity = 1 | rondo_hash(name, strlen(name), (uint64_t)version);
         RONDO_INFO(RONDO_SUBSYS_TUNING | RONDO_SUBSYS_INIT, "tuner plugin %s is loaded", used.text);
         return RONDO_SUCCESS;
     }
@@ -100,7 +102,7 @@ void rondo_tuner_plugin_open(struct rondo_tuner_plugin **plugin, uint64_t comm,
     int code;
     *plugin = NULL;
     pthread_once(&used.once, load);
-    if (used.version == 0 || __atomic_load_n(&used.failed, __ATOMIC_RELAXED)) {
+    if (used.version == 0) {
         return;
     }
     if (RONDO_NEW(made, "a context of a tuner plugin") != RONDO_SUCCESS) {
@@ -112,9 +114,10 @@ void rondo_tuner_plugin_open(struct rondo_tuner_plugin **plugin, uint64_t comm,
                             : used.table.v5->init(&made->context, comm, nranks, nnodes, log_line,
                                                   &made->domains, &made->constants);
     if (code != 0) {
-        __atomic_store_n(&used.failed, 1, __ATOMIC_RELAXED);
-        RONDO_WARN("init of the tuner plugin %s gave %d on %s: Rondo goes on without it", used.text, code,
-                   rondo_log_host());
+        if (!__atomic_exchange_n(&used.warned, 1, __ATOMIC_RELAXED)) {
+            RONDO_WARN("init of the tuner plugin %s gave %d on %s: Rondo goes on without it", used.text, code,
+                       rondo_log_host());
+        }
         rondo_free(made);
         return;
     }
@@ -132,6 +135,11 @@ void rondo_tuner_plugin_close(struct rondo_tuner_plugin *plugin)
 const char *rondo_tuner_plugin_text(const struct rondo_tuner_plugin *plugin)
 {
     return plugin != NULL ? used.text : "none";
+}
+
+uint64_t rondo_tuner_plugin_identity(const struct rondo_tuner_plugin *plugin)
+{
+    return plugin != NULL ? used.identity : 0;
 }
 
 /* ---- asking ---- */
