@@ -276,6 +276,29 @@ static void environment_overrides_file_and_name_overrides_alias(void **state)
     assert_string_equal(logged(), "");
 }
 
+/* As in NCCL: hexadecimal numbers, and the default where a value means nothing. */
+static void values_of_nccls_names_never_fail(void **state)
+{
+    (void)state;
+    setenv("NCCL_IB_TC", "0x68", 1);
+    setenv("NCCL_DEBUG", "ABORT", 1);
+    setenv("NCCL_BUFFSIZE", "many", 1);
+    setenv("NCCL_MAX_CTAS", "0xfffffff", 1);
+    assert_int_equal(rondo_param_reload(), RONDO_SUCCESS);
+    assert_int_equal(rondo_params()->ib_tc, 0x68);
+    assert_string_equal(info_of(RONDO_PARAM_ib_tc).origin, "environment NCCL_IB_TC");
+    assert_int_equal(rondo_params()->debug, RONDO_LOG_WARN);
+    assert_int_equal(rondo_params()->buffsize, RONDO_PARAM_AUTO);
+    assert_string_equal(info_of(RONDO_PARAM_buffsize).origin, "default");
+    const char *text = logged();
+    assert_non_null(strstr(text, "NCCL_DEBUG=\"ABORT\" (environment, host "));
+    assert_non_null(strstr(text, "NCCL_BUFFSIZE=\"many\""));
+    assert_non_null(strstr(text, "NCCL_MAX_CTAS=\"0xfffffff\""));
+    assert_null(strstr(text, "NCCL_IB_TC"));
+    setenv("RONDO_DEBUG", "ABORT", 1);
+    assert_int_equal(rondo_param_reload(), RONDO_INVALID_ARGUMENT);
+}
+
 static void values_outlive_the_environment(void **state)
 {
     (void)state;
@@ -575,6 +598,7 @@ int main(void)
         TEST(a_value_may_have_several_spellings),
         TEST(an_empty_value_is_the_default),
         TEST(environment_overrides_file_and_name_overrides_alias),
+        TEST(values_of_nccls_names_never_fail),
         TEST(values_outlive_the_environment),
         TEST(the_users_file_overrides_the_hosts),
         TEST(a_line_without_an_assignment_is_an_error),

@@ -355,6 +355,35 @@ static int row_find(const struct row *row, const struct source *sources, size_t 
     return 0;
 }
 
+/* NCCL takes the default for a value that it cannot use, and numbers like 0x68. */
+static int is_nccls(const struct found *found) { return strncmp(found->name, "NCCL_", 5) == 0; }
+static uint8_t left_alone[RONDO_NUM_PARAMS]; /* a value that NCCL may know has no effect */
+
+static int store_nccls(const struct row *row, const char *text)
+{
+    char decimal[32], *end;
+    int saved = errno;
+    errno = 0;
+    long long value = strtoll(text, &end, 16);
+    int is_number = strncasecmp(text, "0x", 2) == 0 && *end == '\0' && errno == 0;
+    errno = saved;
+    snprintf(decimal, sizeof decimal, "%lld", value);
+    return is_number ? row_store(row, decimal) : -1;
+}
+
+static void left_alone_warn(const struct source *sources, size_t nsources)
+{
+    char value[NAME_SHOWN], allowed[128];
+    struct found found;
+    for (int id = 0; id < RONDO_NUM_PARAMS; id++) {
+        if (left_alone[id] && row_find(&rows[id], sources, nsources, &found)) {
+            row_allowed(&rows[id], allowed, sizeof allowed);
+            RONDO_WARN("%s=\"%s\" (%s, host %s) means nothing to Rondo, which takes the default: known is %s",
+                       found.name, shown(value, found.text), found.origin, rondo_log_host(), allowed);
+        }
+    }
+}
+
 static void row_load(int id, const struct source *sources, size_t nsources)
 {
     const struct row *row = &rows[id];
@@ -363,6 +392,7 @@ static void row_load(int id, const struct source *sources, size_t nsources)
 
     free(current[id].value);
     current[id].value = NULL;
+    left_alone[id] = 0;
     snprintf(current[id].origin, ORIGIN_TEXT, "default");
     row_store(row, row->def);
     if (!row_find(row, sources, nsources, &found)) {
@@ -376,7 +406,13 @@ static void row_load(int id, const struct source *sources, size_t nsources)
                 return;
             }
         }
-        if (!copy || row_store(row, copy) != 0) {
+        if (!copy || (row_store(row, copy) != 0 && !(is_nccls(&found) && store_nccls(row, copy) == 0))) {
+            left_alone[id] = is_nccls(&found);
+            if (left_alone[id]) {
+                free(copy);
+                row_store(row, row->def);
+                return;
+            }
             row_allowed(row, allowed, sizeof allowed);
             error_keep(RONDO_INVALID_ARGUMENT, "%s=\"%s\" (%s, host %s) is not allowed: it must be %s",
                        found.name, shown(value, found.text), found.origin, rondo_log_host(), allowed);
@@ -601,6 +637,7 @@ static void load_all(void)
     if (first_status != RONDO_SUCCESS) {
         RONDO_WARN("%s", first_error);
     }
+    left_alone_warn(sources, RONDO_COUNTOF(sources));
     warn_all_unknown(sources, RONDO_COUNTOF(sources));
     source_free(&sources[0]);
     source_free(&sources[1]);
