@@ -254,6 +254,22 @@ static rondo_status read_seen(char *bytes, size_t size, struct rondo_seen *seen)
     return status;
 }
 
+static int look_at_root(void *pid)
+{
+    struct rondo_observe_request request = { .pids = pid, .npids = 1 };
+    struct rondo_seen seen = { 0 };
+    if (become_nobody() != 0) return SKIPPED;
+    return rondo_observe(&seen, &request) != RONDO_SUCCESS || seen.nforbidden != 1 || seen.nprocesses != 0;
+}
+
+static void processes_of_other_users_are_counted(void **state)
+{
+    int pid = (int)getpid(), code = in_child(look_at_root, &pid);
+    (void)state;
+    if (code == SKIPPED) skip();
+    assert_int_equal(code, 0);
+}
+
 static void what_was_seen_travels(void **state)
 {
     struct world world;
@@ -521,6 +537,7 @@ int main(void)
         cmocka_unit_test(nothing_is_held_after_the_last_communicator),
         cmocka_unit_test(ranks_of_a_process_may_end_in_any_order),
         cmocka_unit_test(a_dead_leaders_calls_are_read_through_another_rank),
+        cmocka_unit_test(processes_of_other_users_are_counted),
         cmocka_unit_test(what_was_seen_travels),
         cmocka_unit_test(a_number_of_calls_that_is_none_is_left_out),
         cmocka_unit_test(the_rank_without_the_call_is_named),

@@ -1,6 +1,7 @@
 /* From processes to struct rondo_seen: indices, control segments, records. */
 #include <ctype.h>
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -451,6 +452,7 @@ static int process_read(struct rondo_seen *seen, int pid, const struct rondo_obs
     int ok = 1;
     snprintf(path, sizeof(path), "/proc/%d/fd", pid);
     dir = opendir(path);
+    seen->nforbidden += dir == NULL && errno == EACCES;
     while (dir != NULL && ok && (file = readdir(dir)) != NULL) {
         ssize_t n;
         snprintf(path, sizeof(path), "/proc/%d/fd/%s", pid, file->d_name);

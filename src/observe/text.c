@@ -273,6 +273,7 @@ void rondo_seen_text(FILE *out, const struct rondo_seen *seen, const struct rond
         comm_print(out, seen, &seen->comms[c], diagnosis);
     }
     if (seen->nforbidden > 0) {
-        fprintf(out, "\n%d processes could not be read: run as their user\n", seen->nforbidden);
+        fprintf(out, "\n%d %s could not be read: run as their user\n", seen->nforbidden,
+                seen->nforbidden == 1 ? "process" : "processes");
     }
 }

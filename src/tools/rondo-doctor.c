@@ -590,10 +590,12 @@ static int is_slurm_job(const struct rondo_seen *seen, const char *job)
 static rondo_status look_here(struct rondo_seen *seen, struct rondo_observe_request *request,
                               struct target *target, const char *word)
 {
+    int nforbidden;
     RONDO_TRY(rondo_observe(seen, request));
     if (target->pids == NULL || seen->nprocesses > 0) return RONDO_SUCCESS;
+    nforbidden = seen->nforbidden;
     rondo_seen_release(seen);
-    *seen = (struct rondo_seen){ 0 };
+    *seen = (struct rondo_seen){ .nforbidden = nforbidden };
     request->pids = NULL;
     request->job = target->job = word;
     return rondo_observe(seen, request);

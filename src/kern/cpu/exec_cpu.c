@@ -45,7 +45,8 @@ void rondo_run_begin(struct rondo_run *run)
 /* ---- tiles: scratch memory of a thread, for all its executors ---- */
 
 static pthread_once_t tiles_once = PTHREAD_ONCE_INIT;
-static pthread_key_t tiles_key;
+static pthread_key_t tiles_key; /* frees them when the thread ends */
+static int have_tiles_key;
 static __thread uint8_t (*tiles)[RONDO_TILE_BYTES];
 
 static void tiles_free(void *memory)
@@ -54,14 +55,14 @@ static void tiles_free(void *memory)
     tiles = NULL;
 }
 
-static void tiles_begin(void) { (void)pthread_key_create(&tiles_key, tiles_free); }
+static void tiles_begin(void) { have_tiles_key = pthread_key_create(&tiles_key, tiles_free) == 0; }
 
 static rondo_status tiles_get(struct rondo_exec *exec)
 {
     if (RONDO_UNLIKELY(tiles == NULL)) {
         pthread_once(&tiles_once, tiles_begin);
         RONDO_TRY(RONDO_NEW_ARRAY(tiles, RONDO_MAX_SOURCES + 1, "the tiles of a thread"));
-        (void)pthread_setspecific(tiles_key, tiles); /* frees them when the thread ends */
+        (void)(have_tiles_key && pthread_setspecific(tiles_key, tiles));
     }
     exec->tile = tiles;
     return RONDO_SUCCESS;

@@ -272,7 +272,8 @@ int shim_type_hold(MPI_Datatype type, MPI_Datatype *held)
     return code == MPI_SUCCESS ? PMPI_Type_commit(held) : code;
 }
 
-static void types_once_init(void) { pthread_key_create(&types_key, free); }
+static int have_types_key; /* else a thread's types stay when it ends */
+static void types_once_init(void) { have_types_key = pthread_key_create(&types_key, free) == 0; }
 
 static struct shim_types *types_of_thread(void)
 {
@@ -284,7 +285,9 @@ static struct shim_types *types_of_thread(void)
     types = malloc(sizeof *types);
     if (types != NULL) {
         types->generation = __atomic_load_n(&shim_types_generation, __ATOMIC_ACQUIRE) - 1;
-        pthread_setspecific(types_key, types);
+        if (have_types_key) {
+            pthread_setspecific(types_key, types);
+        }
         shim_thread.types = types;
     }
     return types;
