@@ -13,6 +13,7 @@ import types
 import weakref
 
 import rondo
+from rondo import tensors
 from rondo.tensors import TensorStore
 
 WORLD = {"openmpi": 0, "mpich": 0x44000000, "mpiabi": 0x101}  # MPI_COMM_WORLD in Fortran
@@ -150,6 +151,35 @@ def whole(store, me):
     del store._free
 
 
+def dead(store, me):
+    """A key without a value at a step, which C, C++ and Fortran publish."""
+    if me == 0:
+        none = tensors._Tensor(dead=1)
+        publish = tensors._function("rondo_tensor_publish", ctypes.c_void_p, ctypes.c_char_p, ctypes.c_uint64,
+                                    ctypes.c_void_p, ctypes.c_uint64, ctypes.c_void_p)
+        assert publish(store.handle, b"dead", 4, ctypes.byref(none), 0, None) == rondo.SUCCESS
+        return
+    place = values()
+    assert store.pull("dead", 0, 4) is None
+    assert store.pull("dead", 0, 4, into=place) is None and place == values()
+    assert store.pull("dead", 0, 4, rows=(0, 1)) is None
+
+
+def numbers(store, me):
+    """What has no dimension comes back as one row of one element."""
+    try:
+        import numpy
+    except ImportError:
+        return
+    if me == 0:
+        store.publish("number", 5, numpy.array(7.5))
+    else:
+        got = store.pull("number", 0, 5)
+        assert got.shape == (1,) and got[0] == 7.5
+        place = numpy.zeros(())
+        assert store.pull("number", 0, 5, into=place) is place and place == 7.5
+
+
 def held(comm):
     """The store keeps what is published, whatever threads do, and after its object has gone."""
     with TensorStore(comm) as store:
@@ -219,6 +249,8 @@ def gpu(store, comm):
         got = store.pull("by pack", other, 2, rows=(10, 20), gpu=True)
         assert got.shape == (20,) and got.nbytes == 80 and got.__cuda_array_interface__["typestr"] == "<i4"
         store.publish("part", 2, got)
+        if comm.rank == 1:
+            assert store.pull("dead", 0, 4, gpu=True) is None
         assert store.pull("part", other, 2, into=zeros(20)) == values(other)[10:30]
         raises(lambda: store.publish("wrong", 2, HostAsGpu()), "no memory of one GPU")
         comm.barrier()
@@ -232,6 +264,8 @@ def main():
             host(store, comm.rank)
             whole(store, comm.rank)
             orders(store, comm.rank)
+            dead(store, comm.rank)
+            numbers(store, comm.rank)
             if "RONDO_CUDA_LIB" in os.environ:
                 gpu(store, comm)
             else:

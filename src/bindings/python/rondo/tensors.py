@@ -7,7 +7,8 @@
         else:
             array = store.pull("weights", peer=0, step=7)
 
-Arrays are in C's order; one that is transposed or of Fortran's order is refused.
+Arrays are in C's order; one that is transposed or of Fortran's order is refused. One of no dimensions arrives with one,
+as one row of one element.
 Arrays on GPUs (__cuda_array_interface__ or DLPack) go as they are: finish the GPU's work on one before it is
 published or pulled into.
 """
@@ -46,6 +47,7 @@ def _function(name, *parameters):
 
 def _tensor(name, array):
     buffer = Buffer(name, array)
+    # without dimensions: one row, as the store would make of it
     shape = tuple(getattr(array, "shape", None) or (buffer.nbytes // buffer.itemsize,))
     if buffer.dtype is None or len(shape) > 8:
         raise bad_argument(f"{name} has {len(shape)} dimensions, or a data type that Rondo does not know")
@@ -104,7 +106,7 @@ class TensorStore:
     def pull(self, key, peer=ANY, step=LATEST, rows=None, into=None, gpu=False):
         """Pull a tensor, or rows=(first, count) of it. @return into, filled, or a new numpy array, or with gpu a
         GpuArray on this thread's current GPU. The store owns its memory: do not use it after the store has
-        ended."""
+        ended. None: the step has no value for this key (a dead tensor), and into is as it was."""
         tensor, place = _tensor("into", into) if into is not None else (_Tensor(memory=_CUDA if gpu else 0), None)
         if place is not None and not place.writable:
             raise bad_argument("into is read-only: pass memory that can be written to")
@@ -112,6 +114,8 @@ class TensorStore:
         check(_function("rondo_tensor_pull", ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_uint64,
                         ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(
             self.handle, key.encode(), peer, step, ctypes.byref(part) if part else None, ctypes.byref(tensor), None))
+        if tensor.dead:
+            return None
         return into if into is not None else self._array(tensor)
 
     def _array(self, tensor):
