@@ -245,8 +245,25 @@ def check_works():
         wanted = sum(data(r, tensor.numel(), torch.float32) for r in range(size))
         expect("all_reduce_coalesced", tensor, wanted)
     check_coalesced()
+    check_sleep()
     check_dropped()
     dist.barrier()
+
+
+def check_sleep():
+    """The thread that ends messages with futures sleeps while none moves, however many are open."""
+    works = [dist.irecv(torch.zeros(10), (rank - 1) % size) for _ in range(3)]
+    futures = [work.get_future() for work in works]
+    begin, before = time.monotonic(), time.process_time()
+    time.sleep(1)
+    used, whole = time.process_time() - before, time.monotonic() - begin
+    dist.barrier()
+    for _ in works:
+        dist.send(torch.ones(10), (rank + 1) % size)
+    for future in futures:
+        future.wait()
+    if used > 0.8 * whole:
+        raise SystemExit(f"rank {rank}: three open messages took {used:.2f} s of CPU time in {whole:.2f} s")
 
 
 def check_dropped():

@@ -224,10 +224,11 @@ class Finisher
             }
             c10::intrusive_ptr<Work> work = std::move(works_.front());
             works_.pop_front();
-            bool last = works_.empty();
+            bool all = idle_ >= works_.size(); /* the others were looked at, and have not ended */
             lock.unlock();
             bool ended = step(*work);
-            if (!ended && last) {
+            idle_ = ended || all ? 0 : idle_ + 1;
+            if (!ended && all) {
                 std::this_thread::sleep_for(std::chrono::microseconds(50));
             }
             if (ended) {
@@ -242,6 +243,7 @@ class Finisher
 
     const bool in_order_;
     bool stop_ = false;
+    size_t idle_ = 0; /* works in a row that have not ended; the thread's own */
     std::mutex mutex_;
     std::condition_variable wake_;
     std::deque<c10::intrusive_ptr<Work>> works_;
