@@ -12,7 +12,9 @@
  * have ended.
  *
  * CUDA (RONDO_TORCH_CUDA). A call on tensors of a GPU is enqueued on the stream that is current there when it
- * is made; its wait() lets the caller wait until it is complete. The barrier is one of processes.
+ * is made; its wait() lets the caller wait until it is complete. An output's copy is enqueued on that stream
+ * too, whoever finds the work complete, and wait() and futures let the reader's stream wait for it. The barrier
+ * is one of processes.
  *
  * Types. What only moves may have any type: an unknown one is bytes. Arithmetic needs a type of Rondo.
  */
@@ -21,11 +23,14 @@
 #include <functional>
 #include <list>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include <sys/prctl.h>
 
 #include "_torch_memory.hpp"
+#include <c10/core/Event.h>
+#include <c10/core/StreamGuard.h>
 #include <pybind11/chrono.h>
 #if TORCH_VERSION_MAJOR >= 2
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -57,6 +62,9 @@ class Work final : public c10d::Work
         : c10d::Work(rank, type, title, results), results_(results), memory_(std::move(memory)),
           device_(memory_.device())
     {
+        if (!device_.is_cpu()) {
+            stream_ = current_stream();
+        }
     }
     ~Work() override
     {
@@ -86,7 +94,14 @@ class Work final : public c10d::Work
     }
     std::vector<at::Tensor> result() override { return results_; }
     void synchronize() override { wait(kNoTimeout); }
-    bool wait(Millis timeout) override { return wait(timeout, rondo_pgroup_work_wait); }
+    bool wait(Millis timeout) override
+    {
+        (void)wait(timeout, rondo_pgroup_work_wait);
+        if (copied_) {
+            copied_->block(current_stream());
+        }
+        return true;
+    }
     bool wait(Millis timeout, decltype(&rondo_pgroup_work_wait) how)
     {
         if (!ended_.load(std::memory_order_acquire)) {
@@ -119,7 +134,7 @@ class Work final : public c10d::Work
             if (status != RONDO_SUCCESS) {
                 throw std::runtime_error(!why.empty() ? why : rondo_last_error(nullptr));
             }
-            memory_.copy_back();
+            copy_back();
         } catch (...) {
             error = std::current_exception();
         }
@@ -132,18 +147,36 @@ class Work final : public c10d::Work
             mark(*future);
         }
     }
+    void copy_back()
+    {
+        if (memory_.back.empty() || !stream_) {
+            memory_.copy_back();
+            return;
+        }
+        c10::StreamGuard on(*stream_); /* this thread's current one may be another */
+        memory_.copy_back();
+        c10::Event after(device_.type());
+        after.record(*stream_);
+        copied_.emplace(std::move(after));
+    }
     void mark(c10::ivalue::Future &future)
     {
         if (std::exception_ptr error = exception()) {
             future.setErrorIfNeeded(error);
+        } else if (copied_) { /* who reads the future waits for what is on the current stream now */
+            c10::StreamGuard on(*stream_);
+            future.markCompleted(c10::IValue(results_));
         } else {
             future.markCompleted(c10::IValue(results_));
         }
     }
+    c10::Stream current_stream() const { return c10::impl::VirtualGuardImpl(device_.type()).getStream(device_); }
 
     const Tensors results_;
     Memory memory_;
     const at::Device device_;
+    std::optional<c10::Stream> stream_; /* of the call, on a GPU */
+    std::optional<c10::Event> copied_;  /* after the outputs' copies; set before ended_ */
     std::mutex once_;
     std::atomic<int> ended_{ 0 };
     c10::intrusive_ptr<c10::ivalue::Future> future_;
@@ -664,17 +697,16 @@ class Group final : public Base
                      });
     }
 
-    static void set_place(rondo_pgroup_opts &opts, at::Device device)
+    static void set_place(rondo_pgroup_opts &opts, const std::optional<c10::Stream> &stream)
     {
         opts.device = -1;
 #ifdef RONDO_TORCH_CUDA
-        if (device.is_cuda()) {
-            opts.device = device.index();
-            opts.stream = reinterpret_cast<rondo_stream>(
-                c10::cuda::getCurrentCUDAStream(device.index()).stream());
+        if (stream) {
+            opts.device = stream->device_index();
+            opts.stream = reinterpret_cast<rondo_stream>(c10::cuda::CUDAStream(*stream).stream());
         }
 #else
-        (void)device;
+        (void)stream;
 #endif
     }
     using Issue = std::function<rondo_status(const rondo_pgroup_opts *, rondo_pgroup_work **)>;
@@ -685,7 +717,7 @@ class Group final : public Base
         auto work = c10::make_intrusive<Work>(getRank(), type, title, results, memory);
         rondo_pgroup_opts opts = RONDO_PGROUP_OPTS_INIT;
         bool message = type == c10d::OpType::SEND || type == c10d::OpType::RECV;
-        set_place(opts, work->device_);
+        set_place(opts, work->stream_);
         opts.timeout_ms = timeout > kNoTimeout ? timeout.count() : RONDO_CONFIG_DEFAULT;
         work->give_to_finisher_ = [this, message](c10::intrusive_ptr<Work> given) {
             (message ? messages_ : collectives_)->add(std::move(given));
