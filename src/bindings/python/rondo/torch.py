@@ -28,7 +28,7 @@ from ._core import Comm
 from ._library import MPIS, engine, file_of, include_folder, installed
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-SOURCES = [os.path.join(HERE, name) for name in ("_torch.cpp", "_torch_memory.hpp")]
+SOURCES = [os.path.join(HERE, name) for name in ("_torch.cpp", "_torch_work.hpp", "_torch_memory.hpp")]
 # Handles of MPI_COMM_WORLD in Fortran, and what says that an MPI's launcher has started this process. The ABI of MPI 5
 # has no launcher of its own.
 WORLDS = {"openmpi": (0, "OMPI_COMM_WORLD_SIZE"), "mpich": (0x44000000, "PMI_SIZE"), "mpiabi": (0x101, "")}
