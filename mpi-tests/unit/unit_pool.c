@@ -261,6 +261,75 @@ static void other_processes_open_parts(void **state)
     nothing_is_left();
 }
 
+/* Communicators of both modes share segments: a name says how its own part is found, however parts before it
+ * were found, and it holds until that part is unlinked. */
+static struct rondo_shm take_served(void)
+{
+    struct rondo_shm part;
+    assert_int_equal(rondo_pool_take(&part, 4 * KIB, 0, RONDO_SHM_MODE_SOCKET, RONDO_SHM_FOR_BUFFERS),
+                     RONDO_SUCCESS);
+    assert_int_equal(part.name.mode, RONDO_SHM_MODE_SOCKET);
+    part.base[0] = 42;
+    return part;
+}
+
+static void a_part_is_found_in_its_own_mode(void **state)
+{
+    struct rondo_shm stays = take_served(), part, opened, served;
+    (void)state;
+    part = take(4 * KIB, 0);
+    assert_int_equal(part.name.inode, stays.name.inode);
+    assert_int_equal(part.name.mode, RONDO_SHM_MODE_MEMFD);
+    assert_string_equal(part.name.path, "");
+    rondo_shm_unlink(&part); /* of no part that is offered */
+    rondo_shm_close(&part);
+    assert_int_equal(in_child(open_and_answer, &stays.name), 0);
+    rondo_shm_unlink(&stays);
+    assert_int_equal(in_child(open_and_answer, &stays.name), 1);
+
+    part = take(4 * KIB, 0);
+    assert_int_equal(part.name.mode, RONDO_SHM_MODE_MEMFD);
+    part.base[0] = 42;
+    assert_int_equal(rondo_shm_open(&opened, &part.name), RONDO_SUCCESS);
+    rondo_shm_close(&opened);
+    assert_int_equal(in_child(open_and_answer, &part.name), 0);
+    rondo_shm_close(&part);
+
+    served = take_served();
+    part = take_served();
+    assert_string_equal(part.name.path, served.name.path);
+    rondo_shm_close(&part);
+    assert_int_equal(in_child(open_and_answer, &served.name), 0);
+    rondo_shm_close(&served);
+    rondo_shm_close(&stays);
+    nothing_is_left();
+}
+
+/* A segment that cannot be offered, because descriptors are short, does not stay without a part. */
+static int take_one_that_cannot_be_served(void *arg)
+{
+    struct rondo_shm part;
+    int next = dup(0);
+    struct rlimit limit = { (rlim_t)next + 1, (rlim_t)next + 1 };
+    struct rondo_pool_use use;
+    (void)arg;
+    close(next);
+    if (next < 0 || setrlimit(RLIMIT_NOFILE, &limit) != 0) {
+        return SKIPPED;
+    }
+    if (rondo_pool_take(&part, 4 * KIB, 0, RONDO_SHM_MODE_SOCKET, RONDO_SHM_FOR_BUFFERS) == RONDO_SUCCESS) {
+        return 1;
+    }
+    use = use_now();
+    return use.segments == 0 && use.bytes == 0 && dup(0) == next ? 0 : 2;
+}
+
+static void a_segment_that_cannot_be_offered_ends(void **state)
+{
+    (void)state;
+    assert_int_equal(in_child(take_one_that_cannot_be_served, NULL), 0);
+}
+
 /* A part that a process had open when it was killed is not used again before the segment ends. */
 static int open_and_die(void *arg)
 {
@@ -371,6 +440,8 @@ int main(void)
         cmocka_unit_test(a_part_keeps_no_page_that_nobody_touched),
         cmocka_unit_test(a_name_of_a_closed_part_is_refused),
         cmocka_unit_test(other_processes_open_parts),
+        cmocka_unit_test(a_part_is_found_in_its_own_mode),
+        cmocka_unit_test(a_segment_that_cannot_be_offered_ends),
         cmocka_unit_test(parts_of_dead_processes_are_left_alone),
         cmocka_unit_test(a_forked_child_leaves_its_parent_alone),
         cmocka_unit_test(limited_addresses_are_an_error),

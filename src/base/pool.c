@@ -12,6 +12,7 @@
 #include "base/array.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/shm_socket.h"
 
 enum {
     POOL_MAGIC = 0x6c6f6f70,
@@ -46,9 +47,10 @@ struct extents {
 struct rondo_pool_segment {
     struct rondo_pool_segment *next;
     struct rondo_shm shm;
-    int parts;     /* open in this process */
-    int offers;    /* parts whose name peers may still look up (RONDO_SHM_MODE=socket) */
-    int inherited; /* this is a forked child: the segment is the parent's */
+    int parts;                   /* open in this process */
+    int offers;                  /* parts whose name peers may still look up (RONDO_SHM_MODE=socket) */
+    struct rondo_shm_name offer; /* the segment's name by the socket, while there are any */
+    int inherited;               /* this is a forked child: the segment is the parent's */
     /* of this process's segments only */
     size_t counted;       /* end of the counts that are reserved */
     struct extents free;  /* ascending; neighbours are merged */
@@ -367,6 +369,15 @@ static int find_free(struct rondo_pool_segment *s, size_t bytes, size_t *at)
     return 0;
 }
 
+/* A part that cannot be taken. */
+static void give_up(struct rondo_pool_segment *s, size_t at, size_t bytes)
+{
+    give(s, (struct extent){ .at = at, .bytes = bytes });
+    if (s->parts == 0) {
+        segment_end(s);
+    }
+}
+
 static rondo_status find(size_t bytes, size_t reserved, enum rondo_shm_use use,
                          struct rondo_pool_segment **segment, size_t *at)
 {
@@ -396,33 +407,31 @@ static rondo_status find(size_t bytes, size_t reserved, enum rondo_shm_use use,
         status = rondo_shm_reserve(&s->shm, *at, reserved);
     }
     if (status != RONDO_SUCCESS) {
-        give(s, (struct extent){ .at = *at, .bytes = bytes });
-        if (s->parts == 0) {
-            segment_end(s);
-        }
+        give_up(s, *at, bytes);
     }
     return status;
 }
 
-/* RONDO_SHM_MODE=socket: peers get the segment over a socket while some name may still be looked up. */
+/* RONDO_SHM_MODE=socket: peers get the segment over a socket while some name may still be looked up. Those of
+ * communicators with another mode keep to /proc: the segment's own name stays as it is. */
 static rondo_status serve(struct rondo_pool_segment *s)
 {
     if (s->offers == 0) {
-        s->shm.name.mode = RONDO_SHM_MODE_MEMFD;
-        RONDO_TRY(rondo_shm_serve(&s->shm));
+        struct rondo_shm served = s->shm;
+        RONDO_TRY(rondo_shm_serve(&served));
+        s->offer = served.name;
     }
     s->offers++;
     return RONDO_SUCCESS;
 }
 
-static void part_fill(struct rondo_shm *part, struct rondo_pool_segment *s, size_t at, size_t bytes)
+/* name: by which the segment is found */
+static void part_fill(struct rondo_shm *part, struct rondo_pool_segment *s, const struct rondo_shm_name *name,
+                      size_t at, size_t bytes)
 {
-    *part = (struct rondo_shm){ .base = s->shm.base + at,
-                                .size = bytes,
-                                .fd = s->shm.fd,
-                                .use = s->shm.use,
-                                .name = s->shm.name,
-                                .pool = s };
+    *part = (struct rondo_shm){
+        .base = s->shm.base + at, .size = bytes, .fd = s->shm.fd, .use = s->shm.use, .name = *name, .pool = s
+    };
     part->name.life = life_of(atomic_load_explicit(count_of(s, at), memory_order_relaxed));
     part->name.offset = at;
     part->name.bytes = bytes;
@@ -460,14 +469,14 @@ rondo_status rondo_pool_take(struct rondo_shm *part, size_t size, size_t reserve
     if (status == RONDO_SUCCESS && mode == RONDO_SHM_MODE_SOCKET) {
         status = serve(s);
         if (status != RONDO_SUCCESS) {
-            give(s, (struct extent){ .at = at, .bytes = bytes });
+            give_up(s, at, bytes);
         }
     }
     if (status == RONDO_SUCCESS) {
         _Atomic uint64_t *count = count_of(s, at);
         uint64_t life = life_of(atomic_load_explicit(count, memory_order_relaxed)) + UINT64_C(1);
         atomic_store_explicit(count, life << 32 | 1, memory_order_release);
-        part_fill(part, s, at, bytes);
+        part_fill(part, s, mode == RONDO_SHM_MODE_SOCKET ? &s->offer : &s->shm.name, at, bytes);
         part->reserved = rondo_round_up(reserved, page_size());
     }
     pthread_mutex_unlock(&lock);
@@ -534,9 +543,8 @@ static rondo_status open_in(struct rondo_pool_segment *s, const struct rondo_shm
     if (!count_up(s, name->offset, name->life)) {
         return given_back();
     }
-    part_fill(part, s, name->offset, name->bytes);
+    part_fill(part, s, name, name->offset, name->bytes);
     part->fd = -1;
-    part->name = *name;
     return RONDO_SUCCESS;
 }
 
@@ -571,11 +579,11 @@ rondo_status rondo_pool_open(struct rondo_shm *part, const struct rondo_shm_name
 
 /* ---- closing ---- */
 
-/* With the lock. */
+/* With the lock. Those that this process offers are its own parts that have a path. */
 static void withdraw(struct rondo_shm *part)
 {
     if (part->fd >= 0 && part->name.path[0] != '\0' && --part->pool->offers == 0) {
-        rondo_shm_unlink(&part->pool->shm);
+        rondo_shm_withdraw(part->name.inode);
     }
     part->name.path[0] = '\0';
 }
