@@ -134,6 +134,7 @@ static int net_properties(int device, struct properties *p)
     p->maxRecvs = PARTS;
     p->netDeviceType = word("offload") != NULL ? 1 : 0;
 #if VERSION >= 9
+    p->forceFlush = word("forceflush") != NULL ? 1 : p->forceFlush;
     p->vProps.ndevs = 1;
     p->vProps.devs[0] = device;
     p->maxP2pBytes = 8 << 20;

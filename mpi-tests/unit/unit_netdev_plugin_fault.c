@@ -92,6 +92,23 @@ static void the_functions_that_gpu_memory_needs_may_be_missing(void **state)
     }
 }
 
+/* A plugin of version 9 or later may want received data to be flushed. */
+static void a_plugin_may_want_flushes(void **state)
+{
+    struct rondo_net_properties p;
+    struct mock_net *seen;
+    (void)state;
+    need_compiler();
+    for (int version = OLDEST; version <= NEWEST; version++) {
+        use_version(version, "forceflush");
+        void *library = look(version, &seen);
+        assert_int_equal(net->properties(1, &p), RONDO_SUCCESS);
+        assert_int_equal(p.memory, RONDO_NET_HOST | RONDO_NET_CUDA | RONDO_NET_DMABUF |
+                                       (version >= 9 ? RONDO_NET_FLUSH : 0));
+        leave(library, seen);
+    }
+}
+
 static void failures_name_function_code_and_both_ends(void **state)
 {
     static const struct {
@@ -325,6 +342,7 @@ int main(void)
         cmocka_unit_test(plugins_that_cannot_be_used_are_reported),
         cmocka_unit_test(odd_properties_are_corrected),
         cmocka_unit_test(the_functions_that_gpu_memory_needs_may_be_missing),
+        cmocka_unit_test(a_plugin_may_want_flushes),
         cmocka_unit_test(failures_name_function_code_and_both_ends),
         cmocka_unit_test(connecting_can_fail),
         cmocka_unit_test(comms_close_while_requests_never_complete),

@@ -465,6 +465,41 @@ static void a_nic_that_cannot_flush_is_given_memory_that_needs_none(void **state
     set("FAKE_CUDA_ORDERED", NULL);
 }
 
+/* Data that the NIC writes past the GPU's order is flushed, whatever the GPU and the topology say. */
+static void a_nic_that_wants_flushes_gets_them(void **state)
+{
+    static const struct {
+        uint32_t says;
+        int off, wanted, flush;
+    } rows[] = { { 0, 0, 1, 0 },
+                 { RONDO_NET_FLUSH, 0, 1, 1 },
+                 { RONDO_NET_FLUSH, 1, 1, 0 },
+                 { RONDO_NET_FLUSH | RONDO_NET_NO_FLUSH, 0, 0, 0 } };
+    const struct rondo_net_device device = { .name = "asked", .reg = asked_reg };
+    (void)state;
+    set("FAKE_CUDA_ORDERED", "1");
+    for (size_t i = 0; i < RONDO_COUNTOF(rows); i++) {
+        const struct rondo_net_properties properties = {
+            .name = "fake0:2", .memory = RONDO_NET_HOST | RONDO_NET_DMABUF | rows[i].says
+        };
+        set("RONDO_GDR_FLUSH_DISABLE", rows[i].off ? "1" : NULL);
+        struct world *w = gdr_new(1, READ | WRITE, 0);
+        assert_int_equal(rank_open(w, 0, MAX_LINKS), RONDO_SUCCESS);
+        for (int is_send = 0; is_send < 2; is_send++) {
+            struct rondo_net_state owner = { .net = &w->rank[0].net };
+            struct rondo_link link = { .is_send = is_send };
+            struct rondo_net_end end = { .owner = &owner, .link = &link, .device = &device };
+            rondo_net_gdr_choose(&end, &properties);
+            assert_int_equal(end.gdr.wanted, is_send || rows[i].wanted);
+            assert_int_equal(end.gdr.flush, !is_send && rows[i].flush);
+        }
+        ranks_close_gpus(w);
+        check_nothing_left();
+    }
+    set("RONDO_GDR_FLUSH_DISABLE", NULL);
+    set("FAKE_CUDA_ORDERED", NULL);
+}
+
 /* ---- lazy links ---- */
 
 static void lazy_links_use_the_gpus_own_nic(void **state)
@@ -511,6 +546,7 @@ int main(void)
         TEST(slots_without_a_descriptor_are_in_host_memory),
         TEST(driver_calls_that_fail_leave_nothing),
         TEST(the_kernel_module_is_tried_after_dma_buf),
+        TEST(a_nic_that_wants_flushes_gets_them),
         TEST(a_nic_that_cannot_flush_is_given_memory_that_needs_none),
         TEST(lazy_links_use_the_gpus_own_nic),
     };

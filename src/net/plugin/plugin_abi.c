@@ -52,6 +52,7 @@ static int properties_v9(const struct rondo_plugin_net *net, int device,
     struct rondo_plugin_properties_v9 found = { .name = NULL };
     int code = net->properties.v9(device, &found);
     COPY(properties, &found);
+    properties->force_flush = found.force_flush;
     properties->max_bytes = found.max_bytes;
     return code;
 }
@@ -62,6 +63,7 @@ static int properties_v11(const struct rondo_plugin_net *net, int device,
     struct rondo_plugin_properties_v11 found = { .v9.name = NULL };
     int code = net->properties.v11(device, &found);
     COPY(properties, &found.v9);
+    properties->force_flush = found.v9.force_flush;
     properties->max_bytes = found.v9.max_bytes;
     return code;
 }

@@ -245,6 +245,7 @@ static rondo_status device_ask(const struct rondo_plugin *plugin, int i)
     properties->guid = found.guid;
     properties->memory = memory_of(
         plugin, properties, (uint32_t)found.pointers & (RONDO_NET_HOST | RONDO_NET_CUDA | RONDO_NET_DMABUF));
+    properties->memory |= found.force_flush == 1 ? RONDO_NET_FLUSH : 0; /* another value: NCCL ignores it */
     properties->speed_mbps = found.speed_mbps > 0 ? found.speed_mbps : 10000;
     properties->port = found.port;
     properties->max_comms = found.max_comms > 0 ? found.max_comms : 1;

@@ -35,7 +35,8 @@
  * memory, and only its lines and headers in pinned memory. Then a slice is two messages (`split`): the
  * header, and the slot. Both ends split when one of them wants it, which the records tell. Received data is
  * flushed before the tail announces it, one flush for all slices that came meanwhile, unless the GPU orders
- * writes itself (CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING) or RONDO_GDR_FLUSH_DISABLE is set.
+ * writes itself (CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING), and the NIC's plugin does not ask for
+ * flushes, or RONDO_GDR_FLUSH_DISABLE is set.
  * Memory is registered by DMA-BUF, else by nvidia_peermem; the conn's log line then ends with "/GDRDMA". If
  * the slots cannot be allocated or registered, they are in pinned memory after all. Slots in GPU memory are
  * pieces of 64 KiB, from blocks of 2 MiB or more.

@@ -94,12 +94,14 @@ static uint32_t kinds_of(const struct rondo_net *net, uint32_t memory)
                : kinds;
 }
 
-/* Does received data need a flush? The GPU reports when it does not; the topology knows when it does. */
-static int needs_flush(const struct rondo_net *net, uint32_t nic)
+/* Does received data need a flush? The GPU reports when it does not; the topology and the NIC's device know when
+ * it does. */
+static int needs_flush(const struct rondo_net *net, uint32_t nic, uint32_t memory)
 {
     int ordered = attribute(net, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING) >=
                   CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER;
-    return (!ordered || (nic >> RONDO_GDR_FLUSH & 1)) && !rondo_params()->gdr_flush_disable;
+    return (!ordered || (nic >> RONDO_GDR_FLUSH & 1) || (memory & RONDO_NET_FLUSH)) &&
+           !rondo_params()->gdr_flush_disable;
 }
 
 void rondo_net_gdr_choose(struct rondo_net_end *end, const struct rondo_net_properties *properties)
@@ -120,9 +122,9 @@ void rondo_net_gdr_choose(struct rondo_net_end *end, const struct rondo_net_prop
         staged(end, "the NIC refused this GPU's memory before");
         return;
     }
-    end->gdr.flush = !is_send && needs_flush(net, nic);
+    end->gdr.flush = !is_send && needs_flush(net, nic, properties->memory);
     if (end->gdr.flush && properties->memory & RONDO_NET_NO_FLUSH) {
-        staged(end, "the NIC's plugin has no iflush, which this GPU needs");
+        staged(end, "the NIC's plugin has no iflush, which this GPU or NIC needs");
         return;
     }
     end->gdr.wanted = 1;
