@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 
+#include <poll.h>
 #include <sys/socket.h>
 #include "base/mem.h"
 #include "net/bootstrap/meeting_ranks.h"
@@ -55,6 +56,58 @@ static void an_end_that_a_send_finds_is_seen(void **state)
     rondo_free(item);
     assert_int_equal(ranks[0].state[1], RONDO_ROUNDS_LOST);
     rondo_meet_ranks_release(&ranks[0]);
+}
+
+/* A rank whose welcome comes in two pieces. @return 0 if a goodbye follows the proof. */
+static int welcome_by_pieces(int listener, const uint64_t secret[2])
+{
+    enum { FIRST = 7 };
+    struct rondo_auth_hello hello;
+    struct rondo_auth_welcome welcome;
+    struct rondo_meet_head head = { 0 };
+    uint8_t proof[RONDO_AUTH_PROOF];
+    struct pollfd poller = { .fd = listener, .events = POLLIN };
+    int fd = poll(&poller, 1, 10000) == 1 ? accept(listener, NULL, NULL) : -1;
+    if (fd < 0 || recv(fd, &hello, sizeof(hello), MSG_WAITALL) != (ssize_t)sizeof(hello) ||
+        rondo_auth_answer(secret, &hello, &welcome) != RONDO_SUCCESS ||
+        send(fd, &welcome, FIRST, 0) != FIRST) {
+        return 1;
+    }
+    usleep(100000);
+    if (send(fd, (uint8_t *)&welcome + FIRST, sizeof(welcome) - FIRST, 0) !=
+            (ssize_t)sizeof(welcome) - FIRST ||
+        recv(fd, proof, sizeof(proof), MSG_WAITALL) != (ssize_t)sizeof(proof)) {
+        return 2;
+    }
+    return recv(fd, &head, sizeof(head), MSG_WAITALL) == (ssize_t)sizeof(head) && head.kind == RONDO_MEET_BYE
+               ? 0
+               : 3;
+}
+
+/* A rank leaves while it shakes hands: it says goodbye once that is done. */
+static void a_goodbye_waits_for_all_of_a_welcome(void **state)
+{
+    struct rondo_meet_ranks ranks;
+    struct rondo_meet_conn *conn = NULL;
+    int listener, status = -1;
+    pid_t child;
+    (void)state;
+    assert_int_equal(rondo_meet_ranks_init(&ranks, 0, 2), RONDO_SUCCESS);
+    assert_int_equal(rondo_calloc(&ranks.table, 2, RONDO_ADDR_BYTES, "a table"), RONDO_SUCCESS);
+    assert_int_equal(rondo_meet_listen(&listener, ranks.table + RONDO_ADDR_BYTES), RONDO_SUCCESS);
+    fflush(NULL);
+    child = fork();
+    if (child == 0) {
+        _exit(welcome_by_pieces(listener, ranks.id.secret));
+    }
+    assert_true(child > 0);
+    assert_int_equal(rondo_meet_conn_to(&ranks, 1, &conn), RONDO_SUCCESS);
+    rondo_meet_say_goodbye(&ranks, 3 * INT64_C(1000000000));
+    assert_int_equal(conn->state, RONDO_MEET_OPEN);
+    rondo_meet_ranks_release(&ranks);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    close(listener);
 }
 
 static int stranger(const uint8_t at[RONDO_ADDR_BYTES])
@@ -126,6 +179,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_end_that_a_send_finds_is_seen),
+        cmocka_unit_test(a_goodbye_waits_for_all_of_a_welcome),
         cmocka_unit_test(the_oldest_strangers_make_room),
         cmocka_unit_test(a_short_rank_goes_on_for_a_time),
     };

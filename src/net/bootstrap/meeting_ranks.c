@@ -314,7 +314,9 @@ void rondo_meet_flush(struct rondo_meet_ranks *ranks, struct rondo_meet_conn *fi
         open = 0;
         for (struct rondo_meet_conn *conn = first; conn != NULL; conn = conn->next) {
             rondo_meet_move(conn, 1, rondo_meet_ranks_judge, ranks);
-            conn->in.from = conn->in.to; /* nobody reads it any more; only the handshake's bytes count */
+            if (conn->state == RONDO_MEET_OPEN || conn->state == RONDO_MEET_ENDED) {
+                conn->in.from = conn->in.to; /* nobody reads it any more; only the handshake's bytes count */
+            }
             if (is_unsent(conn)) {
                 open = 1;
                 poller = (struct pollfd){ .fd = conn->fd, .events = rondo_meet_events(conn) };
