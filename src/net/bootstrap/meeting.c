@@ -35,7 +35,8 @@ struct meeting {
     int unpolled;            /* ranks of this process that have not fetched the outcome */
     int complete, untold;    /* untold: rank 0 has yet to be sent the table */
     int tells;               /* the table is on its way */
-    char *failed;            /* why a rank gave up; NULL: none did. Then there are no addrs */
+    const char *failed;      /* why a rank gave up; NULL: none did. Then there are no addrs */
+    char *text;              /* of failed, unless there was no memory for it */
     uint64_t nth;            /* of those that have failed */
 };
 
@@ -88,7 +89,7 @@ static void forget(struct meeting *gone)
         rondo_hub_release(gone->hub);
     }
     rondo_free(gone->addrs);
-    free(gone->failed);
+    free(gone->text);
     rondo_free(gone);
 }
 
@@ -185,7 +186,8 @@ static rondo_status add(struct meeting *m, int rank, int nranks, const uint8_t *
     }
     status = complete(m);
     if (status != RONDO_SUCCESS) {
-        m->failed = strdup(rondo_error_text());
+        m->text = strdup(rondo_error_text());
+        m->failed = m->text != NULL ? m->text : "the ranks cannot meet: no memory";
     }
     return status;
 }
@@ -292,7 +294,8 @@ static void fail(struct meeting *m, const char *text)
         m->nth = ++root.nfailed;
         rondo_free(m->addrs);
         m->addrs = NULL;
-        m->failed = strdup(text[0] != '\0' ? text : "a rank has given up");
+        m->text = text[0] != '\0' ? strdup(text) : NULL;
+        m->failed = m->text != NULL ? m->text : "a rank has given up";
         root.nuntold -= m->untold;
         m->untold = 0;
         root.ended++;
