@@ -136,6 +136,30 @@ static void await(struct rank *r, ncclComm_t comm)
     CHECK(state == ncclSuccess);
 }
 
+/* A child's ranks are not its parent's, and are not known before its ranks have told their colours. */
+static void unknown_ranks(struct rank *r, ncclComm_t child)
+{
+    int n = -7, device = 0;
+    CHECK(ncclCommCount(child, &n) == ncclInvalidUsage && n == -7);
+    CHECK(strstr(ncclGetLastError(NULL), "not known yet") != NULL);
+    CHECK(ncclCommUserRank(child, &n) == ncclInvalidUsage && n == -7);
+    CHECK(ncclCommCuDevice(child, &device) == ncclSuccess && device == -1);
+}
+
+/* The last rank is alone. */
+static void children_of_a_group(struct rank *r, ncclComm_t parent)
+{
+    ncclComm_t child = NULL;
+    int last = r->rank == r->n - 1, n = 0, rank = -1;
+    CHECK(ncclGroupStart() == ncclSuccess);
+    CHECK(ncclCommSplit(parent, last, 0, &child, NULL) == ncclSuccess);
+    unknown_ranks(r, child);
+    CHECK(ncclGroupEnd() == ncclSuccess);
+    CHECK(ncclCommCount(child, &n) == ncclSuccess && n == (last ? 1 : r->n - 1));
+    CHECK(ncclCommUserRank(child, &rank) == ncclSuccess && rank == (last ? 0 : r->rank));
+    CHECK(ncclCommDestroy(child) == ncclSuccess);
+}
+
 /* Without a config, a child does not block either. A rank without a colour has no communicator all the
  * same. */
 static void nonblocking_children(struct rank *r, ncclComm_t parent)
@@ -149,6 +173,9 @@ static void nonblocking_children(struct rank *r, ncclComm_t parent)
     }
     result = ncclCommSplit(parent, 0, 0, &child, NULL);
     CHECK(result == ncclInProgress || (r->rank > 0 && result == ncclSuccess));
+    if (r->rank == 0) {
+        unknown_ranks(r, child);
+    }
     await(r, child);
     CHECK(ncclCommCount(child, &n) == ncclSuccess && n == r->n);
     CHECK(ncclCommDestroy(child) == ncclSuccess);
@@ -179,6 +206,7 @@ static void nonblocking(struct rank *r)
     CHECK(ncclCommCount(comm, &n) == ncclSuccess && n == r->n);
     CHECK(ncclAllReduce(&mine, &sum, 1, ncclInt, ncclSum, comm, NULL) == ncclSuccess && sum == r->n);
     nonblocking_children(r, comm);
+    children_of_a_group(r, comm);
     CHECK(ncclCommFinalize(comm) == ncclSuccess);
     CHECK(ncclCommDestroy(comm) == ncclSuccess);
 }

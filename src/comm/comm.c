@@ -155,28 +155,51 @@ rondo_status rondo_ctx_ready(struct rondo_ctx *ctx)
 
 /* ---- queries ---- */
 
+/* A split's number of ranks, and this rank's in it, are known some time after the call. */
+static rondo_status agreed(struct rondo_ctx *ctx, const char *what)
+{
+    if (__atomic_load_n(&ctx->job.agreed, __ATOMIC_ACQUIRE)) {
+        return RONDO_SUCCESS;
+    }
+    return __atomic_load_n(&ctx->life.state, __ATOMIC_ACQUIRE) == RONDO_COMM_FAILED
+               ? rondo_ctx_ready(ctx)
+               : rondo_fail(RONDO_INVALID_USAGE,
+                            "%s: the communicator is still being created by a split, and its ranks are not "
+                            "known yet: poll rondo_comm_async_error until it says RONDO_SUCCESS, or end the "
+                            "group",
+                            what);
+}
+
 rondo_status rondo_comm_count(const rondo_comm *comm, int *count)
 {
     struct rondo_ctx *ctx;
+    rondo_status status;
     if (count == NULL) {
         return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_comm_count: the place for the count is NULL");
     }
     RONDO_TRY(rondo_comm_visit(comm, "rondo_comm_count", &ctx));
-    *count = ctx->job.nranks;
+    status = agreed(ctx, "rondo_comm_count");
+    if (status == RONDO_SUCCESS) {
+        *count = ctx->job.nranks;
+    }
     rondo_comm_unvisit(comm);
-    return RONDO_SUCCESS;
+    return status;
 }
 
 rondo_status rondo_comm_rank(const rondo_comm *comm, int *rank)
 {
     struct rondo_ctx *ctx;
+    rondo_status status;
     if (rank == NULL) {
         return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_comm_rank: the place for the rank is NULL");
     }
     RONDO_TRY(rondo_comm_visit(comm, "rondo_comm_rank", &ctx));
-    *rank = ctx->job.rank;
+    status = agreed(ctx, "rondo_comm_rank");
+    if (status == RONDO_SUCCESS) {
+        *rank = ctx->job.rank;
+    }
     rondo_comm_unvisit(comm);
-    return RONDO_SUCCESS;
+    return status;
 }
 
 rondo_status rondo_comm_device(const rondo_comm *comm, int *device)
@@ -186,7 +209,7 @@ rondo_status rondo_comm_device(const rondo_comm *comm, int *device)
         return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_comm_device: the place for the device is NULL");
     }
     RONDO_TRY(rondo_comm_visit(comm, "rondo_comm_device", &ctx));
-    *device = ctx->wiring.peers == NULL ? -1 : ctx->wiring.peers[ctx->job.rank].device;
+    *device = ctx->backend->is_gpu && ctx->job.config.device >= 0 ? ctx->job.config.device : -1;
     rondo_comm_unvisit(comm);
     return RONDO_SUCCESS;
 }

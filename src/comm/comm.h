@@ -54,6 +54,7 @@ _Static_assert(sizeof(struct rondo_comm) == 64, "a shell is one cache line");
 /* Who this rank is. */
 struct rondo_job {
     int rank, nranks;
+    int agreed; /* atomic; 0: a split's ranks do not know them yet, and these are the parent's */
     pthread_t thread; /* which created the communicator, and normally uses it */
     char name[RONDO_NAME_LEN];
     rondo_config config;

@@ -121,6 +121,7 @@ static rondo_status split(struct rondo_ctx *parent, int color, int key, const ro
         end_place(parent, split.child);
         return status;
     }
+    ctx->job.agreed = 0;
     RONDO_TRY_GOTO(all_members(parent, &members), fail);
     status = rondo_child_bootstrap(parent, members, parent->job.nranks, parent->job.rank,
                                    rondo_child_tag(parent->job.hash, "colors", split.child, NULL, 0), 0,

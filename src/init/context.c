@@ -101,6 +101,7 @@ rondo_status rondo_ctx_create(int rank, int nranks, const rondo_config *config, 
     ctx->job.thread = pthread_self();
     ctx->calls.message.peer = -1;
     ctx->job.nranks = nranks;
+    ctx->job.agreed = 1;
     ctx->calls.immediate.ctx = ctx;
     ctx->backend = checked.device != RONDO_CONFIG_DEFAULT && rondo_gpu.backend != NULL ? rondo_gpu.backend
                                                                                        : &rondo_backend_host;

@@ -83,6 +83,7 @@ static rondo_status join_color(struct rondo_init *init, struct member *member, i
     init->bootstrap = NULL;
     ctx->job.rank = self;
     ctx->job.nranks = n;
+    __atomic_store_n(&ctx->job.agreed, 1, __ATOMIC_RELEASE);
     RONDO_TRY(rondo_child_bootstrap(parent, ranks, n, self, tag, 0, &init->bootstrap));
     if (n > 1 && rondo_child_in_node(parent)) {
         rondo_bootstrap_control_node(init->bootstrap, init->split.child, 1);
@@ -97,6 +98,7 @@ static rondo_status finish_colors(struct rondo_init *init)
     rondo_status status;
     if (init->split.color == RONDO_SPLIT_NOCOLOR) {
         init->ctx->job.nranks = 0;
+        __atomic_store_n(&init->ctx->job.agreed, 1, __ATOMIC_RELEASE);
         return RONDO_SUCCESS;
     }
     RONDO_TRY(RONDO_NEW_ARRAY(member, init->split.parent->job.nranks, "the members of a split"));
