@@ -108,6 +108,15 @@ def streams(comm):
     assert half.size == (n + 1 - comm.rank % 2) // 2
     half.finalize()
     half.destroy()
+    with rondo.group():
+        grouped = comm.split(comm.rank % 2, comm.rank)
+        for number in "rank", "size":
+            try:
+                raise AssertionError(getattr(grouped, number))
+            except rondo.Error as error:
+                assert "not known yet" in str(error)
+    assert grouped.size == (n + 1 - comm.rank % 2) // 2 and grouped.rank == comm.rank // 2
+    grouped.destroy()
     none = comm.split(rondo.SPLIT_NOCOLOR)
     assert none is None
     again = comm.shrink([], name="again")

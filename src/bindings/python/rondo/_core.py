@@ -313,7 +313,7 @@ class Comm(_api.Calls):
     def _number(self, name, function):
         if name not in self._numbers or name == "async" or not self.handle:
             number = ctypes.c_int()
-            check(function(self.handle, ctypes.byref(number)), self.handle)
+            check(function(self.handle, ctypes.byref(number)))
             self._numbers[name] = number.value
         return self._numbers[name]
 
