@@ -131,6 +131,53 @@ static void all_but_maker(void)
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
+/* A creation that nobody moves is noticed. */
+static void await_soon(ncclComm_t comm)
+{
+    ncclResult_t state = ncclInProgress;
+    for (double end = MPI_Wtime() + 20; state == ncclInProgress && MPI_Wtime() < end;) {
+        OK(ncclCommGetAsyncError(comm, &state));
+    }
+    if (!OK(state)) {
+        test_die("a creation that does not block does not end");
+    }
+}
+
+/* Ranks ask for creations that do not block in different orders, and wait for one that blocks meanwhile. */
+static void orders(void)
+{
+    ncclUniqueId id[3] = { id_from(0, MPI_COMM_WORLD), id_from(0, MPI_COMM_WORLD),
+                           id_from(test.nranks - 1, MPI_COMM_WORLD) };
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclComm_t comm[5];
+    test.what = "polls in different orders";
+    config.blocking = 0;
+    for (int i = 0; i < 2; i++) {
+        ncclResult_t result = ncclCommInitRankConfig(&comm[i], test.nranks, id[i], test.rank, &config);
+        test_check(result == ncclSuccess || result == ncclInProgress, "creation %d: %s", i,
+                   ncclGetLastError(NULL));
+    }
+    if (test.rank % 2 == 1) {
+        await_soon(comm[1]);
+    }
+    OK(ncclCommInitRank(&comm[2], test.nranks, id[2], test.rank));
+    await_soon(comm[0]);
+    await_soon(comm[1]);
+    for (int i = 0; i < 3; i++) {
+        use(comm[i], test.rank, test.nranks);
+    }
+    for (int i = 3; i < 5; i++) {
+        ncclResult_t result = ncclCommSplit(comm[2], 0, 0, &comm[i], &config);
+        test_check(result == ncclSuccess || result == ncclInProgress, "split %d: %s", i,
+                   ncclGetLastError(NULL));
+    }
+    await_soon(comm[test.rank % 2 == 1 ? 3 : 4]);
+    await_soon(comm[test.rank % 2 == 1 ? 4 : 3]);
+    for (int i = 0; i < 5; i++) {
+        OK(ncclCommDestroy(comm[i]));
+    }
+}
+
 struct member {
     pthread_t thread;
     ncclUniqueId id;
@@ -219,6 +266,7 @@ int main(int argc, char **argv)
         all_but_maker();
     }
     if (!on_gpu) {
+        orders();
         threads();
         one_thread();
     }

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
+#include <time.h>
 
 #include "nccl_world.h"
 
@@ -211,6 +212,46 @@ static void nonblocking(struct rank *r)
     CHECK(ncclCommDestroy(comm) == ncclSuccess);
 }
 
+/* As await, but a creation that nobody moves is noticed. */
+static void await_soon(struct rank *r, ncclComm_t comm)
+{
+    ncclResult_t state = ncclInProgress;
+    for (time_t end = time(NULL) + 20; state == ncclInProgress && !r->failed && time(NULL) < end;) {
+        CHECK(ncclCommGetAsyncError(comm, &state) == ncclSuccess);
+    }
+    CHECK(state == ncclSuccess);
+}
+
+/* Each rank asks for its creations in an order of its own, and may end one before it has asked for the next:
+ * a poll of one moves all. */
+static void orders(struct rank *r)
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclUniqueId *id = r->arg;
+    ncclComm_t comms[4] = { NULL }; /* two of ids, two splits */
+    config.blocking = 0;
+    for (int round = 0; round < 4 && !r->failed; round++) {
+        for (int i = 0; i < 4; i++) {
+            ncclResult_t result = i < 2 ? ncclCommInitRankConfig(&comms[i], r->n, id[2 * round + i], r->rank,
+                                                                 &config)
+                                        : ncclCommSplit(r->comm, 0, 0, &comms[i], &config);
+            CHECK(result == ncclInProgress || result == ncclSuccess);
+        }
+        for (int i = 0; i < 4 && !r->failed; i++) {
+            int at = r->rank % 2 == 0 ? i : 3 - i, n = 0;
+            await_soon(r, comms[at]);
+            CHECK(ncclCommCount(comms[at], &n) == ncclSuccess && n == r->n);
+            CHECK(round % 2 == 0 || ncclCommDestroy(comms[at]) == ncclSuccess);
+        }
+        for (int i = 0; i < 4 && round % 2 == 0 && !r->failed; i++) {
+            CHECK(ncclCommDestroy(comms[i]) == ncclSuccess);
+        }
+    }
+    for (int i = 0; i < 4 && r->failed; i++) {
+        ncclCommAbort(comms[i]);
+    }
+}
+
 static void children(struct rank *r)
 {
     ncclComm_t half = NULL, small = NULL;
@@ -279,7 +320,7 @@ static void grows(struct rank *r)
     CHECK(ncclCommGrow(r->comm, r->n + 2, &growth->id, -1, &grown, NULL) == ncclInvalidUsage);
 }
 
-/* A rank revokes while another waits in a call; those that stay shrink. */
+/* A rank revokes while another waits in a call; those that stay revoke, too, and shrink. */
 static void revokes(struct rank *r)
 {
     int mine = 1, sum = 0, leaves[1] = { 0 };
@@ -292,11 +333,17 @@ static void revokes(struct rank *r)
     } else {
         CHECK(ncclAllReduce(&mine, &sum, 1, ncclInt, ncclSum, r->comm, NULL) == ncclRemoteError);
         CHECK(strstr(ncclGetLastError(r->comm), "revoked") != NULL);
-        CHECK(ncclCommShrink(r->comm, leaves, 1, &small, NULL, NCCL_SHRINK_ABORT) == ncclSuccess);
+        CHECK(ncclCommGetAsyncError(r->comm, &state) == ncclSuccess && state == ncclRemoteError);
+        CHECK(ncclCommShrink(r->comm, leaves, 1, &small, NULL, NCCL_SHRINK_DEFAULT) == ncclRemoteError);
+        CHECK(ncclCommRevoke(r->comm, 0) == ncclSuccess);
+        await(r, r->comm);
+        CHECK(ncclCommShrink(r->comm, leaves, 1, &small, NULL,
+                             r->rank == 1 ? NCCL_SHRINK_DEFAULT : NCCL_SHRINK_ABORT) == ncclSuccess);
         CHECK(ncclAllReduce(&mine, &sum, 1, ncclInt, ncclSum, small, NULL) == ncclSuccess && sum == r->n - 1);
         CHECK(ncclCommDestroy(small) == ncclSuccess);
     }
-    CHECK(ncclCommGetAsyncError(r->comm, &state) == ncclSuccess && state == ncclRemoteError);
+    await(r, r->comm);
+    CHECK(ncclAllReduce(&mine, &sum, 1, ncclInt, ncclSum, r->comm, NULL) == ncclRemoteError);
 }
 
 static void *aborter(void *arg)
@@ -328,12 +375,16 @@ static void aborts(struct rank *r)
 
 static void test_life(void **state)
 {
-    ncclUniqueId id;
+    ncclUniqueId id, ids[8];
     struct growth growth;
     struct rank joins[2];
     (void)state;
     OK(ncclGetUniqueId(&id));
     run(3, nonblocking, &id);
+    for (int i = 0; i < 8; i++) {
+        OK(ncclGetUniqueId(&ids[i]));
+    }
+    run(4, orders, ids);
     run(4, children, NULL);
     run(3, revokes, NULL);
     run(3, aborts, NULL);

@@ -72,18 +72,23 @@ void rondo_comm_leave(rondo_comm *comm)
     rondo_inside_end();
 }
 
-rondo_status rondo_comm_visit(const rondo_comm *comm, const char *what, struct rondo_ctx **ctx)
+int rondo_comm_visit_alive(const rondo_comm *comm, struct rondo_ctx **ctx)
 {
-    if (comm == NULL || !rondo_comm_is_alive(comm)) {
-        return not_alive(comm, what);
+    if (!rondo_comm_is_alive(comm)) {
+        return 0;
     }
     __atomic_add_fetch(&((rondo_comm *)(uintptr_t)comm)->visitors, 1, __ATOMIC_SEQ_CST);
     if (!rondo_comm_is_alive(comm)) {
         rondo_comm_unvisit(comm);
-        return not_alive(comm, what);
+        return 0;
     }
     *ctx = comm->ctx;
-    return RONDO_SUCCESS;
+    return 1;
+}
+
+rondo_status rondo_comm_visit(const rondo_comm *comm, const char *what, struct rondo_ctx **ctx)
+{
+    return comm != NULL && rondo_comm_visit_alive(comm, ctx) ? RONDO_SUCCESS : not_alive(comm, what);
 }
 
 void rondo_comm_unvisit(const rondo_comm *comm)

@@ -54,7 +54,7 @@ _Static_assert(sizeof(struct rondo_comm) == 64, "a shell is one cache line");
 /* Who this rank is. */
 struct rondo_job {
     int rank, nranks;
-    int agreed; /* atomic; 0: a split's ranks do not know them yet, and these are the parent's */
+    int agreed;       /* atomic; 0: a split's ranks do not know them yet, and these are the parent's */
     pthread_t thread; /* which created the communicator, and normally uses it */
     char name[RONDO_NAME_LEN];
     rondo_config config;
@@ -140,13 +140,16 @@ struct rondo_queue {
 
 /* From creation to failure or destroy. */
 struct rondo_life {
-    int state;                /* enum rondo_comm_state; atomic */
-    int failing;              /* a thread is writing why; atomic */
-    int aborted;              /* atomic */
-    rondo_status failure;     /* why state is FAILED: written once, before state */
-    struct rondo_init *init;  /* creation under way; NULL afterwards */
-    struct rondo_ctx *parent; /* of a split or shrink; held until the creation ends; atomic */
-    int holds;                /* 1, and 1 for each child that is being created; atomic */
+    int state;                   /* enum rondo_comm_state; atomic */
+    int failing;                 /* a thread is writing why; atomic */
+    int aborted;                 /* atomic */
+    int revoked;                 /* the user revoked it, after an error or not; atomic */
+    rondo_status failure;        /* why state is FAILED: written once, before state */
+    struct rondo_init *init;     /* creation under way; NULL afterwards */
+    struct rondo_ctx *parent;    /* of a split or shrink; held until the creation ends; atomic */
+    struct rondo_ctx *open_next; /* of the creations under way that do not block (init/open.c) */
+    int was_open;                /* it was one; atomic */
+    int holds;                   /* 1, and 1 for each child that is being created; atomic */
     char failure_text[RONDO_ERROR_TEXT];
     char error[RONDO_ERROR_TEXT]; /* of the calling thread's last call that failed */
 };
@@ -201,6 +204,8 @@ rondo_status rondo_shell_enter(rondo_comm *comm, const char *what, struct rondo_
 void rondo_shell_leave(rondo_comm *comm);
 rondo_status rondo_comm_visit(const rondo_comm *comm, const char *what, struct rondo_ctx **ctx);
 void rondo_comm_unvisit(const rondo_comm *comm);
+/** Visit a communicator that another thread may end. @return 0: it has ended, which is no error. */
+int rondo_comm_visit_alive(const rondo_comm *comm, struct rondo_ctx **ctx);
 
 /* ---- errors ---- */
 

@@ -312,6 +312,15 @@ static void abort_device(struct rondo_ctx *ctx)
     }
 }
 
+/* Launches of graphs are counted nowhere; after an error they do nothing. */
+static int busy(struct rondo_ctx *ctx)
+{
+    struct rondo_exec *exec = ctx->running.exec;
+    return rondo_device_busy(ctx) &&
+           (__atomic_load_n(&ctx->life.state, __ATOMIC_ACQUIRE) != RONDO_COMM_FAILED ||
+            rondo_exec_cuda_ended(exec) < rondo_exec_cuda_issued(exec));
+}
+
 /* Has every launch ended? If the driver cannot tell, make the kernels leave and read their own words. */
 static int is_through(struct rondo_exec *exec, int *unreported)
 {
@@ -468,7 +477,7 @@ static const struct rondo_backend_ops backend = {
     .launch = rondo_device_launch,
     .pair = rondo_device_pair,
     .drain = rondo_device_drain,
-    .busy = rondo_device_busy,
+    .busy = busy,
     .look = rondo_device_look,
     .abort = abort_device,
     .barrier_bytes = barrier_bytes,

@@ -232,10 +232,11 @@ static int shrink_inherits(const struct rondo_ctx *parent, const struct rondo_ct
            parent->wiring.peers[parent->job.rank].param_hash == rondo_param_agree_hash();
 }
 
-/* Start a communicator of the parent's ranks `members`, of which this one is members[self]. over_ended: the
- * parent may have ended. */
+enum how { OVER_ENDED = 1 /* the parent may have ended */, MOVES_ALONE = 2 };
+
+/* Start a communicator of the parent's ranks `members`, of which this one is members[self]. */
 static rondo_status start_among(struct rondo_ctx *parent, int self, const int *members, int n, uint64_t tag,
-                                int over_ended, const rondo_config *config, rondo_comm **newcomm)
+                                int how, const rondo_config *config, rondo_comm **newcomm)
 {
     struct rondo_bootstrap *bootstrap;
     struct rondo_ctx *ctx;
@@ -243,12 +244,13 @@ static rondo_status start_among(struct rondo_ctx *parent, int self, const int *m
     RONDO_TRY(rondo_ctx_create_child(parent, self, n, config, &ctx));
     status = shrink_inherits(parent, ctx) ? rondo_child_inherit(ctx, parent, members, n, tag) : RONDO_SUCCESS;
     if (status == RONDO_SUCCESS) {
-        status = rondo_child_bootstrap(parent, members, n, self, tag, over_ended, &bootstrap);
+        status = rondo_child_bootstrap(parent, members, n, self, tag, how & OVER_ENDED, &bootstrap);
     }
     if (status != RONDO_SUCCESS) {
         rondo_ctx_free(ctx);
         return status;
     }
+    bootstrap->moves_alone = how == MOVES_ALONE;
     return rondo_comm_start(ctx, bootstrap, NULL, newcomm);
 }
 
@@ -289,6 +291,9 @@ static rondo_status shrink(struct rondo_ctx *parent, const int *exclude, int nex
     if (__atomic_load_n(&parent->life.state, __ATOMIC_ACQUIRE) == RONDO_COMM_INIT) {
         return rondo_ctx_ready(parent);
     }
+    if (__atomic_load_n(&parent->life.revoked, __ATOMIC_ACQUIRE)) {
+        flags = RONDO_SHRINK_ABORT; /* it has ended its calls already */
+    }
     if (flags == RONDO_SHRINK_ABORT) {
         end_calls(parent);
     } else {
@@ -298,7 +303,8 @@ static rondo_status shrink(struct rondo_ctx *parent, const int *exclude, int nex
     RONDO_TRY(survivors(parent, exclude, nexclude, &members, &n, &self));
     status = shrink_tag(parent, members, n, &tag);
     if (status == RONDO_SUCCESS) {
-        status = start_among(parent, self, members, n, tag, flags == RONDO_SHRINK_ABORT, config, newcomm);
+        status = start_among(parent, self, members, n, tag, flags == RONDO_SHRINK_ABORT ? OVER_ENDED : 0,
+                             config, newcomm);
     }
     rondo_free(members);
     return status;
@@ -328,7 +334,7 @@ static rondo_status among(struct rondo_ctx *parent, const int *members, int n, u
                           parent->job.rank);
     }
     tag = rondo_child_tag(parent->job.hash, "among", tag, members, sizeof(*members) * (size_t)n);
-    return start_among(parent, self, members, n, tag, 0, config, newcomm);
+    return start_among(parent, self, members, n, tag, MOVES_ALONE, config, newcomm);
 }
 
 rondo_status rondo_engine_among(rondo_comm *comm, const int *members, int n, uint64_t tag,
@@ -420,6 +426,9 @@ rondo_status rondo_engine_revoke(rondo_comm *comm)
                        ctx->job.rank);
     } else if (__atomic_load_n(&ctx->life.state, __ATOMIC_ACQUIRE) == RONDO_COMM_FAILED) {
         status = RONDO_SUCCESS; /* another rank was first, or an error */
+    }
+    if (status == RONDO_SUCCESS) {
+        __atomic_store_n(&ctx->life.revoked, 1, __ATOMIC_RELEASE);
     }
     rondo_comm_unvisit(comm);
     return status;

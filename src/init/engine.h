@@ -23,7 +23,8 @@ rondo_status rondo_engine_share(rondo_comm *comm, const void *mine, void *all, s
  * Create a communicator of the parent's ranks members[0 .. n - 1], which all call this with the same members
  * and tag; nobody else need. As rondo_comm_shrink otherwise, but it leaves the parent's calls alone.
  * @param tag  a new one for each creation with these members
- * Threads of a rank take turns in this call, and in the steps of such creations.
+ * Threads of a rank take turns in this call, and in the steps of such creations, which no other
+ * communicator's poll moves.
  */
 rondo_status rondo_engine_among(rondo_comm *comm, const int *members, int n, uint64_t tag,
                                 const rondo_config *config, rondo_comm **newcomm);
@@ -40,8 +41,12 @@ void rondo_engine_end(rondo_comm *comm, rondo_status reason, const char *text);
  * are none), and have the report written that RONDO_REPORT asks for, which begins with why. From any
  * thread. */
 void rondo_engine_late(rondo_comm *comm, const char *why, char *text, size_t size);
-/** End the work of all ranks as soon as they notice, as after an error, but keep the communicator, so that it
- * can be shrunk and destroyed. From any thread. */
+/**
+ * End the work of all ranks as soon as they notice, as after an error, but keep the communicator, so that it
+ * can be shrunk and destroyed. On a rank that has called this, rondo_comm_async_error says RONDO_IN_PROGRESS
+ * until no call is under way, then RONDO_SUCCESS, and any shrink is one with RONDO_SHRINK_ABORT. From any
+ * thread.
+ */
 rondo_status rondo_engine_revoke(rondo_comm *comm);
 /** Store the settings that the communicator was created with, without its name. what: the user's function,
  * for the error. From any thread. */

@@ -304,15 +304,27 @@ static int must_leave_to_another(const struct rondo_init *init)
            (init->deadline_ns == 0 || rondo_now_ns() <= init->deadline_ns);
 }
 
-static rondo_status step_or_look(struct rondo_ctx *ctx, int may_leave)
+/* Another thread may be in MPI, unless the program says that none is. */
+static int must_not_aside(const struct rondo_init *init)
+{
+    return init->bootstrap->ops->may_step != NULL && !may_progress_mpi(init->ctx);
+}
+
+enum how { STEP, LOOK, LOOK_ASIDE };
+
+static int leaves(const struct rondo_init *init, enum how how)
+{
+    return how == LOOK ? must_leave_to_another(init) : how == LOOK_ASIDE && must_not_aside(init);
+}
+
+static rondo_status step_or_look(struct rondo_ctx *ctx, enum how how)
 {
     rondo_status status;
     if (pthread_mutex_trylock(&ctx->queue.lock) != 0) {
         return RONDO_IN_PROGRESS;
     }
     if (ctx->life.init != NULL) {
-        status = may_leave && must_leave_to_another(ctx->life.init) ? RONDO_IN_PROGRESS
-                                                                    : init_step(ctx->life.init);
+        status = leaves(ctx->life.init, how) ? RONDO_IN_PROGRESS : init_step(ctx->life.init);
     } else {
         status = ctx->life.failure == RONDO_SUCCESS
                      ? RONDO_SUCCESS
@@ -325,9 +337,11 @@ static rondo_status step_or_look(struct rondo_ctx *ctx, int may_leave)
     return status;
 }
 
-rondo_status rondo_init_step(struct rondo_ctx *ctx) { return step_or_look(ctx, 0); }
+rondo_status rondo_init_step(struct rondo_ctx *ctx) { return step_or_look(ctx, STEP); }
 
-rondo_status rondo_init_look(struct rondo_ctx *ctx) { return step_or_look(ctx, 1); }
+rondo_status rondo_init_look(struct rondo_ctx *ctx) { return step_or_look(ctx, LOOK); }
+
+rondo_status rondo_init_look_aside(struct rondo_ctx *ctx) { return step_or_look(ctx, LOOK_ASIDE); }
 
 /* A parent knows whether its ranks share cores: then none of its children's spins. @return the parent, which
  * the caller lets go after the wait; NULL: none. */
@@ -379,6 +393,7 @@ rondo_status rondo_init_run(struct rondo_ctx **ctxs, int n)
             }
         }
         if (open > 0) {
+            rondo_open_step_all();
             rondo_wait_once(&wait); /* no deadline here: each creation has its own */
         }
     }

@@ -46,6 +46,7 @@ static void comm_end(rondo_comm *comm, struct rondo_ctx *ctx, int left, const ch
     RONDO_INFO(RONDO_SUBSYS_DESTROY, "communicator \"%s\" %016llx: rank %d of %d %s after %llu collectives",
                ctx->job.name, (unsigned long long)ctx->job.hash, ctx->job.rank, ctx->job.nranks, how,
                (unsigned long long)ctx->calls.seq);
+    rondo_open_remove(ctx);
     if (left) {
         int failed = __atomic_load_n(&ctx->life.state, __ATOMIC_ACQUIRE) == RONDO_COMM_FAILED;
         /* Before waiting for visitors: a thread that synchronizes a stream leaves when its plans are done. */
@@ -147,7 +148,7 @@ rondo_status rondo_comm_start(struct rondo_ctx *ctx, struct rondo_bootstrap *boo
     void *memory = NULL;
     rondo_status status = rondo_shell_create(&rondo_comms, &memory);
     rondo_comm *shell = memory;
-    int grouped = 0;
+    int grouped = 0, moves_alone = bootstrap->moves_alone;
     if (status != RONDO_SUCCESS) {
         bootstrap->ops->close(bootstrap, 0);
         rondo_ctx_free(ctx);
@@ -176,6 +177,9 @@ rondo_status rondo_comm_start(struct rondo_ctx *ctx, struct rondo_bootstrap *boo
     rondo_report_on_signal();
     rondo_shell_publish(&rondo_comms, &shell->shell);
     *comm = shell;
+    if (status == RONDO_IN_PROGRESS && !moves_alone) {
+        rondo_open_add(ctx);
+    }
     return grouped ? RONDO_SUCCESS : status;
 }
 
@@ -308,6 +312,20 @@ rondo_status rondo_comm_destroy(rondo_comm *comm)
     RONDO_RUN_INSIDE("rondo_comm_destroy", comm_destroy(comm));
 }
 
+/* What the user has revoked is well again, for a shrink and its end, once its calls have ended. */
+static rondo_status ended(const rondo_comm *comm, struct rondo_ctx *ctx)
+{
+    rondo_status found = ctx->backend->look(ctx), status = rondo_ctx_ready(ctx);
+    if (found != RONDO_SUCCESS) {
+        return ctx->life.failure;
+    }
+    if (status == RONDO_SUCCESS || !__atomic_load_n(&ctx->life.revoked, __ATOMIC_ACQUIRE)) {
+        return status;
+    }
+    return __atomic_load_n(&comm->busy, __ATOMIC_ACQUIRE) || ctx->backend->busy(ctx) ? RONDO_IN_PROGRESS
+                                                                                     : RONDO_SUCCESS;
+}
+
 static rondo_status async_error(rondo_comm *comm, rondo_status *error)
 {
     struct rondo_ctx *ctx;
@@ -319,9 +337,10 @@ static rondo_status async_error(rondo_comm *comm, rondo_status *error)
     switch (__atomic_load_n(&ctx->life.state, __ATOMIC_ACQUIRE)) {
     case RONDO_COMM_INIT: *error = rondo_init_look(ctx); break;
     case RONDO_COMM_FINALIZED: *error = RONDO_SUCCESS; break;
-    default: *error = ctx->backend->look(ctx) != RONDO_SUCCESS ? ctx->life.failure : rondo_ctx_ready(ctx);
+    default: *error = ended(comm, ctx);
     }
     rondo_comm_unvisit(comm);
+    rondo_open_step_all();
     return RONDO_SUCCESS;
 }
 

@@ -116,8 +116,7 @@ static rondo_status finish_colors(struct rondo_init *init)
 static void move_older(rondo_comm *shell)
 {
     struct rondo_ctx *older;
-    if (shell != NULL && rondo_comm_is_alive(shell) &&
-        rondo_comm_visit(shell, "rondo_comm_split", &older) == RONDO_SUCCESS) {
+    if (shell != NULL && rondo_comm_visit_alive(shell, &older)) {
         if (__atomic_load_n(&older->life.state, __ATOMIC_ACQUIRE) == RONDO_COMM_INIT) {
             (void)rondo_init_look(older);
         }

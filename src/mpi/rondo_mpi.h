@@ -37,7 +37,9 @@ extern "C" {
  * live until then. The ranks greet each other over MPI, beginning in this call; the rest runs over TCP
  * connections of their own (RONDO_SOCKET_IFNAME), which hold some descriptors until creation is complete.
  * Several such creations may overlap on one @a mpi_comm. Below MPI_THREAD_SERIALIZED only the thread that
- * made this call goes on, while others merely see the state; else any thread does, one at a time.
+ * made this call goes on, while others merely see the state; else any thread does, one at a time. In
+ * rondo_comm_async_error of another communicator it goes on where a rank that waits makes progress in the
+ * program's MPI (below).
  *
  * Collectives do not communicate over MPI. A rank that waits long inside one, or in a split, makes progress
  * in the program's own MPI by MPI_Request_get_status, which receives nothing: with MPI_THREAD_SINGLE

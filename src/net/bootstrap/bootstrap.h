@@ -60,6 +60,7 @@ struct rondo_bootstrap {
     const uint64_t *secret;
     /* Set before open_start. 1: the program may start other collectives before creation is complete. */
     int overlaps;
+    int moves_alone;    /* 1: no poll of another communicator moves the creation */
     int met;            /* 1: all ranks have come: one that is missing now came and does not answer */
     int quiet;          /* 1: from now on, the control plane tells the others of a failure */
     rondo_status ended; /* set before close: the error that ends creation */
