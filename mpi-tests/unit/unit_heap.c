@@ -255,6 +255,25 @@ static void reaching_a_memory_limit_is_an_error(void **state)
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
 }
 
+/* Where a segment of the usual size is too large, a smaller one does, and nobody hears of an error. */
+static int take_little(void *arg)
+{
+    const struct rlimit limit = { 32 * MIB, 32 * MIB };
+    void *ptr = NULL;
+    (void)arg;
+    rondo_error_clear();
+    return setrlimit(RLIMIT_FSIZE, &limit) == 0 && rondo_heap_alloc(&ptr, (size_t)8 * MIB) == RONDO_SUCCESS &&
+                   rondo_error_text()[0] == '\0' && rondo_heap_free(ptr) == RONDO_SUCCESS
+               ? 0
+               : 1;
+}
+
+static void a_small_segment_within_a_limit_is_no_error(void **state)
+{
+    (void)state;
+    assert_int_equal(in_child(take_little, NULL), 0);
+}
+
 /* ---- another process ---- */
 
 struct talk {
@@ -374,6 +393,7 @@ int main(void)
         cmocka_unit_test(registrations_are_reference_counted),
         cmocka_unit_test(freeing_a_block_returns_its_pages),
         cmocka_unit_test(reaching_a_memory_limit_is_an_error),
+        cmocka_unit_test(a_small_segment_within_a_limit_is_no_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

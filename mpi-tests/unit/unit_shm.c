@@ -408,6 +408,24 @@ static void a_killed_process_leaves_nothing(void **state)
     assert_int_equal(code, 0);
 }
 
+/* Hosts may refuse memory that could be executed (sysctl vm.memfd_noexec). */
+static void nobody_can_execute_a_segment(void **state)
+{
+    int probe = memfd_create("probe", 8u /* MFD_NOEXEC_SEAL */);
+    struct rondo_shm shm;
+    struct stat st;
+    (void)state;
+    if (probe < 0) {
+        print_message("skipped: this kernel does not know of memfds that are not executable\n");
+        skip();
+    }
+    close(probe);
+    assert_int_equal(rondo_shm_create(&shm, MIB, RONDO_SHM_MODE_MEMFD), RONDO_SUCCESS);
+    assert_int_equal(fstat(shm.fd, &st), 0);
+    assert_int_equal(st.st_mode & 0111, 0);
+    rondo_shm_close(&shm);
+}
+
 static void impossible_sizes_are_errors(void **state)
 {
     struct rondo_shm shm = { .fd = -2 };
@@ -509,6 +527,7 @@ int main(void)
         cmocka_unit_test(cycles_leak_no_descriptor_mapping_or_file),
         cmocka_unit_test(closing_a_zeroed_struct_closes_nothing),
         cmocka_unit_test(a_killed_process_leaves_nothing),
+        cmocka_unit_test(nobody_can_execute_a_segment),
         cmocka_unit_test(impossible_sizes_are_errors),
         cmocka_unit_test(errors_name_the_process_limit_that_was_hit),
         cmocka_unit_test(a_full_dev_shm_is_an_error_with_needed_and_free),

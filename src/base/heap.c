@@ -98,14 +98,13 @@ static size_t heap_bytes(void)
     return bytes;
 }
 
-static rondo_status segment_open(struct segment *s, size_t size)
+static rondo_status segment_open(struct segment *s, size_t size, size_t least)
 {
     size_t page = page_size();
     struct rondo_segment_head *head;
     rondo_status status;
     RONDO_TRY(rondo_random(&s->id, sizeof(s->id)));
-    RONDO_TRY(rondo_shm_create(&s->shm, size + page, RONDO_SHM_MODE_MEMFD));
-    s->shm.use = RONDO_SHM_FOR_USER;
+    RONDO_TRY(rondo_shm_create_large(&s->shm, size + page, least + page, 0, RONDO_SHM_FOR_USER));
     s->limit = s->shm.size - page;
     status = rondo_shm_reserve(&s->shm, s->limit, page);
     if (status != RONDO_SUCCESS) {
@@ -130,10 +129,7 @@ static rondo_status segment_new(size_t bytes, struct segment **made)
     RONDO_TRY(RONDO_ARRAY_GROW(segments, nsegments, segments_capacity, "the heap's segments"));
     RONDO_TRY(RONDO_NEW(s, "a segment of the heap"));
     want = rondo_max_size(want < most_growth ? want : most_growth, need);
-    status = segment_open(s, want);
-    if (status != RONDO_SUCCESS && want > need) {
-        status = segment_open(s, need);
-    }
+    status = segment_open(s, want, need);
     if (status != RONDO_SUCCESS) {
         rondo_free(s);
         return status;

@@ -316,10 +316,7 @@ static rondo_status segment_new(size_t bytes, struct rondo_pool_segment **made)
     pthread_once(&once, watch_forks);
     RONDO_TRY(RONDO_NEW(s, "a segment of shared memory"));
     s->shm.fd = -1;
-    status = rondo_shm_create_sparse(&s->shm, want, RONDO_SHM_MODE_MEMFD);
-    if (status != RONDO_SUCCESS && want > need) { /* addresses or file sizes are limited */
-        status = rondo_shm_create_sparse(&s->shm, need, RONDO_SHM_MODE_MEMFD);
-    }
+    status = rondo_shm_create_large(&s->shm, want, need, 1, RONDO_SHM_FOR_BUFFERS);
     if (status == RONDO_SUCCESS) {
         status = segment_fill(s);
     }

@@ -113,7 +113,7 @@ static int need_index(void)
     if (own.index != NULL) {
         return 1;
     }
-    fd = memfd_create(RONDO_RECORD_NAME, MFD_CLOEXEC);
+    fd = rondo_memfd(RONDO_RECORD_NAME, MFD_CLOEXEC);
     if (fd < 0 || fchmod(fd, 0600) != 0 || ftruncate(fd, (off_t)index_bytes()) != 0) {
         goto fail;
     }

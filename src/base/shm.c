@@ -19,6 +19,9 @@
 #include "base/shm_socket.h"
 
 #define SHM_DIR "/dev/shm"
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 8u
+#endif
 
 enum { HUGE_PAGE = 2 << 20, NAME_DIGITS = 16, MOST_WAIT_MS = 10000, PIECE = 64 << 20 };
 
@@ -91,10 +94,16 @@ static uint8_t *shm_map(int fd, size_t size, int sparse)
     return base;
 }
 
+int rondo_memfd(const char *name, unsigned flags)
+{
+    int fd = memfd_create(name, flags | MFD_NOEXEC_SEAL);
+    return fd < 0 && errno == EINVAL ? memfd_create(name, flags) : fd; /* Linux before 6.3 */
+}
+
 /* Create an empty segment and its name. */
 static int shm_new_memfd(struct rondo_shm *shm)
 {
-    int fd = memfd_create("rondo", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    int fd = rondo_memfd("rondo", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     shm->name.mode = RONDO_SHM_MODE_MEMFD;
     shm->name.pid = (int32_t)getpid();
     shm->name.fd = fd;
@@ -118,17 +127,20 @@ static rondo_status create_failed(const struct rondo_shm *shm)
     const char *kind = shm->name.mode == RONDO_SHM_MODE_FILE ? "file in " SHM_DIR : "memfd";
     getrlimit(RLIMIT_NOFILE, &limit);
     if (errno == EMFILE) {
-        return rondo_fail(RONDO_SYSTEM_ERROR,
-                          "cannot create shared memory (%s) on host %s: all %llu open files of this process "
-                          "are in use; raise ulimit -n",
-                          kind, rondo_log_host(), (unsigned long long)limit.rlim_cur);
+        return rondo_fail_quiet(
+            RONDO_SYSTEM_ERROR,
+            "cannot create shared memory (%s) on host %s: all %llu open files of this process "
+            "are in use; raise ulimit -n",
+            kind, rondo_log_host(), (unsigned long long)limit.rlim_cur);
     }
-    return rondo_fail(RONDO_SYSTEM_ERROR, "cannot create %.1f MiB of shared memory (%s) on host %s: %m; %s",
-                      (double)shm->size / MIB, kind, rondo_log_host(),
-                      errno == ENOMEM   ? "look at ulimit -v"
-                      : errno == ENFILE ? "all open files of the host are in use (sysctl fs.file-max)"
-                      : shm->name.mode == RONDO_SHM_MODE_FILE ? "RONDO_SHM_MODE=memfd does without /dev/shm"
-                                                              : "RONDO_SHM_MODE=file does without memfd");
+    return rondo_fail_quiet(
+        RONDO_SYSTEM_ERROR, "cannot create %.1f MiB of shared memory (%s) on host %s: %m; %s",
+        (double)shm->size / MIB, kind, rondo_log_host(),
+        errno == ENOMEM                         ? "look at ulimit -v"
+        : errno == ENFILE                       ? "all open files of the host are in use (sysctl fs.file-max)"
+        : shm->name.mode == RONDO_SHM_MODE_FILE ? "RONDO_SHM_MODE=memfd does without /dev/shm"
+        : shm->use == RONDO_SHM_FOR_USER        ? "rondo_mem_alloc needs memfd_create (look at seccomp)"
+                                                : "RONDO_SHM_MODE=file does without memfd");
 }
 
 /* Set size, identity and mapping of the segment behind shm->fd. @return 0, or -1 with errno. */
@@ -161,24 +173,27 @@ rondo_status rondo_shm_serve(struct rondo_shm *shm)
     return status;
 }
 
-static rondo_status shm_create(struct rondo_shm *shm, size_t size, enum rondo_shm_mode mode, int sparse)
+/* Its errors are quiet: the caller may have another way. */
+static rondo_status shm_create(struct rondo_shm *shm, size_t size, enum rondo_shm_mode mode, int sparse,
+                               enum rondo_shm_use use)
 {
-    struct rondo_shm made = { .fd = -1 };
+    struct rondo_shm made = { .fd = -1, .use = use };
     struct rlimit limit;
     rondo_status status;
 
     if (size == 0 || size > (size_t)PTRDIFF_MAX - 2 * HUGE_PAGE) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "cannot create %zu bytes of shared memory on host %s", size,
-                          rondo_log_host());
+        return rondo_fail_quiet(RONDO_INVALID_ARGUMENT, "cannot create %zu bytes of shared memory on host %s",
+                                size, rondo_log_host());
     }
     made.size = rondo_round_up(size, (size_t)sysconf(_SC_PAGESIZE));
     /* Growing a file beyond this limit would raise SIGXFSZ. */
     if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
         made.size > limit.rlim_cur) {
-        return rondo_fail(RONDO_SYSTEM_ERROR,
-                          "cannot create %.1f MiB of shared memory on host %s: the limit of file sizes is "
-                          "%.1f MiB; raise ulimit -f",
-                          (double)made.size / MIB, rondo_log_host(), (double)limit.rlim_cur / MIB);
+        return rondo_fail_quiet(
+            RONDO_SYSTEM_ERROR,
+            "cannot create %.1f MiB of shared memory on host %s: the limit of file sizes is "
+            "%.1f MiB; raise ulimit -f",
+            (double)made.size / MIB, rondo_log_host(), (double)limit.rlim_cur / MIB);
     }
     if (mode != RONDO_SHM_MODE_FILE) {
         made.fd = shm_new_memfd(&made);
@@ -208,12 +223,19 @@ static rondo_status shm_create(struct rondo_shm *shm, size_t size, enum rondo_sh
 
 rondo_status rondo_shm_create(struct rondo_shm *shm, size_t size, enum rondo_shm_mode mode)
 {
-    return shm_create(shm, size, mode, 0);
+    rondo_status status = shm_create(shm, size, mode, 0, RONDO_SHM_FOR_BUFFERS);
+    return status == RONDO_SUCCESS ? status : rondo_fail_aloud(status);
 }
 
-rondo_status rondo_shm_create_sparse(struct rondo_shm *shm, size_t size, enum rondo_shm_mode mode)
+rondo_status rondo_shm_create_large(struct rondo_shm *shm, size_t size, size_t least, int sparse,
+                                    enum rondo_shm_use use)
 {
-    return shm_create(shm, size, mode, 1);
+    rondo_status status = shm_create(shm, size, RONDO_SHM_MODE_MEMFD, sparse, use);
+    if (status != RONDO_SUCCESS && least < size) {
+        rondo_error_clear();
+        status = shm_create(shm, least, RONDO_SHM_MODE_MEMFD, sparse, use);
+    }
+    return status == RONDO_SUCCESS ? status : rondo_fail(status, "%s", rondo_error_text());
 }
 
 /* How to ask for less. */

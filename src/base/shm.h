@@ -41,8 +41,12 @@ struct rondo_shm {
 
 /** Create and map @a size bytes (rounded up to pages), zeroed; nothing is reserved yet. */
 rondo_status rondo_shm_create(struct rondo_shm *shm, size_t size, enum rondo_shm_mode mode);
-/** The same for a segment of which little is used: without huge pages. */
-rondo_status rondo_shm_create_sparse(struct rondo_shm *shm, size_t size, enum rondo_shm_mode mode);
+/** The same as a memfd, of @a least bytes where addresses or the sizes of files are too limited for @a size.
+ * sparse: little of it is used, so it has no huge pages. */
+rondo_status rondo_shm_create_large(struct rondo_shm *shm, size_t size, size_t least, int sparse,
+                                    enum rondo_shm_use use);
+/** memfd_create for data, which some hosts want said (sysctl vm.memfd_noexec=2). @return -1 with errno */
+int rondo_memfd(const char *name, unsigned flags);
 /** Reserve the pages of [offset, offset + bytes), of which only the first and the last may be in use already.
  * @return RONDO_SYSTEM_ERROR naming bytes needed and left, the limit and a remedy; nothing more is reserved
  * then. */
