@@ -639,6 +639,7 @@ static const struct {
     CASE(children_outlive_their_parents),
     CASE(shrink_leaves_a_rank_out),
     CASE(children_have_the_model_of_their_parent),
+    CASE(creations_are_polled_in_any_order),
     CASE(ended_communicators_are_refused),
     CASE(finalized_communicators_answer_queries_only),
     CASE(calls_are_dumped),

@@ -15,5 +15,6 @@ void split_agrees_with_mpi(void);
 void children_outlive_their_parents(void);
 void shrink_leaves_a_rank_out(void);
 void children_have_the_model_of_their_parent(void);
+void creations_are_polled_in_any_order(void);
 
 #endif

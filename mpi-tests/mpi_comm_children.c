@@ -1,4 +1,4 @@
-/* mpi_comm: splits and shrinks. */
+/* mpi_comm: splits, shrinks, and creations that overlap. */
 #include <string.h>
 
 #include "comm/comm.h"
@@ -106,4 +106,35 @@ void children_have_the_model_of_their_parent(void)
     destroy(grandchild);
     destroy(child);
     destroy(world);
+}
+
+/* A poll of one creation moves the other, too, where the thread may call MPI at any time. */
+void creations_are_polled_in_any_order(void)
+{
+    rondo_config config = RONDO_CONFIG_INIT;
+    rondo_comm *comm[2] = { NULL, NULL };
+    double end = test_now() + 20;
+    int level;
+    MPI_Query_thread(&level);
+    config.blocking = 0;
+    config.mpi_progress = level == MPI_THREAD_SERIALIZED ? 1 : RONDO_CONFIG_DEFAULT;
+    for (int i = 0; i < 2; i++) {
+        rondo_status status = rondo_comm_create(MPI_COMM_WORLD, &config, &comm[i]);
+        test_check(status == RONDO_IN_PROGRESS || status == RONDO_SUCCESS, "creation %d gave %s: %s", i,
+                   rondo_status_string(status), rondo_last_error(NULL));
+    }
+    for (int i = 0; i < 2; i++) {
+        int at = test.rank % 2 == 0 ? i : 1 - i;
+        rondo_status error = RONDO_IN_PROGRESS;
+        while (error == RONDO_IN_PROGRESS && test_now() < end) {
+            TEST_MUST(rondo_comm_async_error(comm[at], &error), comm[at]);
+        }
+        if (!test_check(error == RONDO_SUCCESS, "creation %d: %s", at, rondo_status_string(error))) {
+            test_die("a creation that does not block does not end");
+        }
+    }
+    for (int i = 0; i < 2; i++) {
+        verify(comm[i], "polled in another order");
+        destroy(comm[i]);
+    }
 }
