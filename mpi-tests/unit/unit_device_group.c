@@ -123,6 +123,44 @@ static void launches_of_a_call_are_not_interleaved_with_others(void **state)
     device_ranks(RANKS, 0, gathers, NULL);
 }
 
+/* Ranks at a distance of half of all have two messages of that distance. On one channel a launch has room for
+ * eight, and one empty block of each of two such ranks makes it end between those two. */
+static void half_of_a_pair_fits(struct fake_rank *r)
+{
+    enum { N = 10, EACH = 40 };
+    const struct device *d = device_of(r);
+    size_t sends[N], recvs[N], at[N], wrong = 0;
+    uint8_t *x, out[N * EACH], in[N * EACH] = { 0 };
+    CUdeviceptr memory = device_new(2 * sizeof(out));
+    x = (uint8_t *)(uintptr_t)memory;
+    for (int p = 0; p < N; p++) {
+        sends[p] = r->rank % 5 == 0 && p == r->rank + 1 ? 0 : EACH;
+        recvs[p] = p % 5 == 0 && r->rank == p + 1 ? 0 : EACH;
+        at[p] = (size_t)p * EACH;
+        memset(out + at[p], 1 + 16 * r->rank + p, EACH);
+    }
+    device_put(d, memory, out, sizeof(out));
+    device_put(d, memory + sizeof(out), in, sizeof(in));
+    FAKE_OK(r, rondo_all_to_allv(x, sends, at, x + sizeof(out), recvs, at, RONDO_UINT8, r->comm,
+                                 RONDO_CUDA_STREAM(d->stream)));
+    CU(cu()->StreamSynchronize(d->stream));
+    device_get(d, in, memory + sizeof(out), sizeof(in));
+    for (int p = 0; p < N; p++) {
+        for (int i = 0; i < EACH; i++) {
+            wrong += in[at[p] + (size_t)i] != (recvs[p] > 0 ? (uint8_t)(1 + 16 * p + r->rank) : 0);
+        }
+    }
+    FAKE_CHECK(r, wrong == 0, "%zu bytes are wrong", wrong);
+    CU(cu()->MemFree(memory));
+}
+
+static void launches_of_messages_end_at_the_same_place_at_both_ends(void **state)
+{
+    (void)state;
+    fake_params(SMALL, "MAX_NCHANNELS", "1", "TIMEOUT", "20s", NULL);
+    device_ranks(10, 0, half_of_a_pair_fits, NULL);
+}
+
 /* ---- one thread has all ranks ---- */
 
 static void one_thread_may_use_them_in_any_order(void **state)
@@ -306,6 +344,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(communicators_may_be_used_in_any_order),
         cmocka_unit_test(launches_of_a_call_are_not_interleaved_with_others),
+        cmocka_unit_test(launches_of_messages_end_at_the_same_place_at_both_ends),
         cmocka_unit_test(one_thread_may_use_them_in_any_order),
         cmocka_unit_test(an_error_ends_what_is_not_launched_and_nothing_else),
         cmocka_unit_test(a_shrink_that_drops_calls_ends_kernels),

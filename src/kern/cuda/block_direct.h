@@ -141,6 +141,7 @@ RONDO_FN int rondo_direct_wait(const struct rondo_launch *launch, const struct r
     while (rondo_load_acquire((const rondo_word *)&from->met) < met) {
         if (!rondo_breath(launch->words, &spins)) return 0;
         if (RONDO_UNLIKELY(spins % RONDO_LONG_WAIT == 0)) {
+            if (spins == 0) spins = RONDO_LONG_WAIT; /* it wrapped */
             rondo_words_wait_begin(launch->words, launch->serial, (int32_t)peer, RONDO_NUM_PORTS,
                                    RONDO_WAITS_DATA, met);
         }
@@ -496,6 +497,7 @@ RONDO_FN int rondo_shot_breath(const struct rondo_launch *launch, struct rondo_d
         return 0;
     }
     if (RONDO_UNLIKELY(*spins % RONDO_LONG_WAIT == 0)) {
+        if (*spins == 0) *spins = RONDO_LONG_WAIT; /* it wrapped */
         rondo_words_wait_begin(launch->words, launch->serial, (int32_t)peer, RONDO_NUM_PORTS,
                                RONDO_WAITS_DATA, shot);
     }

@@ -4,9 +4,9 @@
  *
  * A plan's runs are launched in this order: copies of a rank's own share; collectives, in the order of the
  * calls (one kernel for successive ones of one type, operation and protocol: block b has channel b's works);
- * then all sends and receives, sorted by (message number on its connection, distance of the ranks). Messages
- * that do not fit into one launch thus go in the same order at both ends, and no kernel waits for one that
- * can only come after it.
+ * then all sends and receives, sorted by (message number on its connection, distance of the ranks, sender).
+ * All messages of a collective thus have one order, and each rank launches its own in that order: of those
+ * that have not ended, the first one is in a launch that runs at both ends, in whichever launch it is there.
  *
  * Order. Launches of a communicator run one after the other: if the stream changes, the new one waits for the
  * last launch, by an event or for the words that its blocks write. Communicators run side by side. With

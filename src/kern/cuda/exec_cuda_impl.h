@@ -86,6 +86,7 @@ struct rondo_cuda_item {
     uint32_t lane;
     uint32_t repeat;   /* earlier messages of its connection in this plan */
     uint32_t distance; /* ranks from sender to receiver */
+    uint32_t sender;
 };
 
 struct rondo_cuda_stream {

@@ -38,7 +38,7 @@ static int by_round(const void *x, const void *y)
         return (a->repeat > b->repeat) - (a->repeat < b->repeat);
     }
     return a->distance != b->distance ? (a->distance > b->distance) - (a->distance < b->distance)
-                                      : by_conn(x, y);
+                                      : (a->sender > b->sender) - (a->sender < b->sender);
 }
 
 static void sort_messages(const struct rondo_exec *exec, struct rondo_cuda_item *item, int n)
@@ -53,6 +53,7 @@ static void sort_messages(const struct rondo_exec *exec, struct rondo_cuda_item 
                  is_send = (item[i].lane - (uint32_t)exec->config.nchannels) % 2;
         item[i].repeat = i > 0 && item[i - 1].lane == item[i].lane ? item[i - 1].repeat + 1 : 0;
         item[i].distance = (is_send ? peer + nranks - rank : rank + nranks - peer) % nranks;
+        item[i].sender = is_send ? rank : peer;
     }
     qsort(item, (size_t)n, sizeof(*item), by_round);
 }

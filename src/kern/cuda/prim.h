@@ -151,8 +151,10 @@ RONDO_FN int rondo_prim_breath(const struct rondo_prim *p, uint32_t *spins, cons
         rondo_prim_leave(p);
         return 0;
     }
-    if (RONDO_UNLIKELY(*spins % RONDO_LONG_WAIT == 0))
+    if (RONDO_UNLIKELY(*spins % RONDO_LONG_WAIT == 0)) {
+        if (*spins == 0) *spins = RONDO_LONG_WAIT; /* it wrapped: the wait is a long one all the same */
         rondo_words_wait_begin(p->words, p->serial, c->conn.peer, port, waits, step);
+    }
     return 1;
 }
 RONDO_FN void rondo_prim_waited(const struct rondo_prim *p, uint32_t spins, const struct rondo_prim_conn *c,

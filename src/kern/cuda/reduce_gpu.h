@@ -104,7 +104,7 @@ RONDO_FN uint64_t rondo_word_divide(rondo_dtype dtype, uint64_t x, int32_t divis
 /** A word that repeats this element. */
 RONDO_FN uint64_t rondo_word_repeat(uint64_t element, uint32_t elem_bytes)
 {
-    uint64_t word = elem_bytes == 8 ? element : element & ((1ull << 8 * elem_bytes) - 1);
+    uint64_t word = elem_bytes >= 8 ? element : element & ((1ull << 8 * elem_bytes) - 1);
     for (uint32_t bytes = elem_bytes; bytes < 8; bytes *= 2) word |= word << 8 * bytes;
     return word;
 }
