@@ -1,6 +1,7 @@
 /* base/heap.h: blocks, finding the region of an address, registrations, and segments mapped by peers. */
 #include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -379,11 +380,71 @@ static void a_peer_can_map_blocks_over_a_socket(void **state)
     peer_sees_what_lives(1);
 }
 
+/* An owner is stopped while a thread maps its segment over a socket: other threads go on. Here one of them has
+ * the owner continue. */
+static int owner_main(void *arg)
+{
+    const struct talk *talk = arg;
+    struct rondo_segment_note note;
+    char word;
+    EXPECT(rondo_segment_note(region_of(alloc(MIB), 1).segment, 1, &note) == RONDO_SUCCESS);
+    EXPECT(say(talk->out, &note, sizeof(note)));
+    (void)hear(talk->in, &word, 1);
+    return 0;
+}
+
+static void *get_main(void *arg)
+{
+    const struct rondo_segment_note *note = arg;
+    uint8_t *base;
+    size_t bytes;
+    return rondo_segment_get(note, &base, &bytes) == RONDO_SUCCESS ? NULL : arg;
+}
+
+static void a_stopped_owner_makes_one_thread_wait(void **state)
+{
+    int to[2], from[2], status;
+    struct rondo_segment_note note;
+    pthread_t thread;
+    void *failed;
+    pid_t child;
+    (void)state;
+    assert_int_equal(pipe(to), 0);
+    assert_int_equal(pipe(from), 0);
+    struct talk owner = { .in = to[0], .out = from[1] };
+    fflush(NULL);
+    child = fork();
+    if (child == 0) {
+        close(to[1]);
+        _exit(owner_main(&owner));
+    }
+    assert_true(hear(from[0], &note, sizeof(note)));
+    assert_int_equal(kill(child, SIGSTOP), 0);
+    assert_int_equal(waitpid(child, &status, WUNTRACED), child);
+    assert_true(WIFSTOPPED(status));
+    assert_int_equal(pthread_create(&thread, NULL, get_main, &note), 0);
+    usleep(200000); /* else the test proves nothing */
+    assert_false(rondo_segment_alive(note.id));
+    assert_int_equal(kill(child, SIGCONT), 0);
+    assert_int_equal(pthread_join(thread, &failed), 0);
+    assert_null(failed);
+    assert_true(rondo_segment_alive(note.id));
+    rondo_segment_put(note.id);
+    assert_int_equal(rondo_segments_mapped(), 0);
+    for (int i = 0; i < 2; i++) {
+        close(to[i]);
+        close(from[i]);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_peer_can_map_live_blocks_only), /* first: the children have no segments */
         cmocka_unit_test(a_peer_can_map_blocks_over_a_socket),
+        cmocka_unit_test(a_stopped_owner_makes_one_thread_wait),
         cmocka_unit_test(blocks_never_overlap),
         cmocka_unit_test(threads_may_share_the_heap),
         cmocka_unit_test(only_a_block_can_be_freed_and_only_once),

@@ -49,6 +49,7 @@ static rondo_status map_check(const struct rondo_segment_note *note, struct rond
                             rondo_log_host());
 }
 
+/* Without the lock: its owner may let this one wait. */
 static rondo_status map_new(const struct rondo_segment_note *note, struct mapped **made)
 {
     struct mapped *m;
@@ -64,31 +65,39 @@ static rondo_status map_new(const struct rondo_segment_note *note, struct mapped
     }
     m->id = note->id;
     m->limit = m->shm.size - (size_t)sysconf(_SC_PAGESIZE);
-    m->next = maps;
-    maps = m;
     *made = m;
     return RONDO_SUCCESS;
 }
 
 rondo_status rondo_segment_get(const struct rondo_segment_note *note, uint8_t **base, size_t *bytes)
 {
-    struct mapped *m;
-    rondo_status status = RONDO_SUCCESS;
+    struct mapped *m, *fresh = NULL;
     if (rondo_heap_segment(note->id, base, bytes)) {
         return RONDO_SUCCESS;
     }
     pthread_mutex_lock(&map_lock);
     m = *map_of(note->id);
     if (m == NULL) {
-        status = map_new(note, &m);
+        pthread_mutex_unlock(&map_lock);
+        RONDO_TRY(map_new(note, &fresh));
+        pthread_mutex_lock(&map_lock);
+        m = *map_of(note->id); /* another thread may have been faster */
+        if (m == NULL) {
+            m = fresh;
+            fresh = NULL;
+            m->next = maps;
+            maps = m;
+        }
     }
-    if (status == RONDO_SUCCESS) {
-        m->refs++;
-        *base = m->shm.base;
-        *bytes = m->limit;
-    }
+    m->refs++;
+    *base = m->shm.base;
+    *bytes = m->limit;
     pthread_mutex_unlock(&map_lock);
-    return status;
+    if (fresh != NULL) {
+        rondo_shm_close(&fresh->shm);
+        rondo_free(fresh);
+    }
+    return RONDO_SUCCESS;
 }
 
 void rondo_segment_put(uint64_t id)
