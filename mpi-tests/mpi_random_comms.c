@@ -24,7 +24,8 @@ enum { GROUPS_FAIL = 0 };
  * with the lowest id of the old communicator first. All ranks of the new one have to choose at once, and each
  * knows only its own threads: rank 0 lets thread A go first, whose peer on rank 1 makes another communicator
  * before this one, of a higher id than thread B's; there B goes first, and both wait for ever. So the threads
- * take turns, in an order that is equal on all ranks: the first creation of each thread, then the second ones.
+ * take turns, in an order that is equal on all ranks: the first creation of each thread, then the second
+ * ones.
  */
 #if defined(OPEN_MPI) && OMPI_MAJOR_VERSION == 4
 enum { THREADS_STALL = 1 };

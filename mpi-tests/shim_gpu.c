@@ -1,13 +1,13 @@
 /*
  * Collectives of an MPI program on GPU memory, under the MPI face with RONDO_MPI_GPU=1 and
- * RONDO_MPI_TUNE=always. Each is compared with plain MPI's on host memory, and RONDO_MPI_REPORT=FILE says where
- * the calls went.
+ * RONDO_MPI_TUNE=always. Each is compared with plain MPI's on host memory, and RONDO_MPI_REPORT=FILE says
+ * where the calls went.
  *
  *   shim_gpu [mixed | trial]
  *
  * The buffers are on all ranks' GPUs or on none, so that Rondo carries all calls. mixed: also calls that must
- * go to MPI: buffers on some ranks' GPUs, types with gaps, types without kernels, non-blocking calls. trial: with
- * RONDO_MPI_TUNE=measure, calls of one kind on GPU memory until their times have decided.
+ * go to MPI: buffers on some ranks' GPUs, types with gaps, types without kernels, non-blocking calls. trial:
+ * with RONDO_MPI_TUNE=measure, calls of one kind on GPU memory until their times have decided.
  */
 #include <dlfcn.h>
 #include <pthread.h>

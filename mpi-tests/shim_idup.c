@@ -1,7 +1,7 @@
 /*
  * Collectives of the MPI face with types that it sees for the first time, while MPI_Comm_idup is under way on
- * the same communicator and on another one. Ranks may begin that after the collective, so what the face asks of
- * MPI about a type must not wait for it. A plain MPI program.
+ * the same communicator and on another one. Ranks may begin that after the collective, so what the face asks
+ * of MPI about a type must not wait for it. A plain MPI program.
  */
 #include <mpi.h>
 #include <stdio.h>

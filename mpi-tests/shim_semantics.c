@@ -5,9 +5,8 @@
  *
  *   shim_semantics [threads | death | blocking | room | large]
  *
- * blocking: Rondo carries blocking calls only, so the cases that MPI alone fails are left out, and MPI_Init is
- * not taken over.
- * room: RONDO_MPI_COMMS is small, and must be enough. large: takes 4 GiB of memory.
+ * blocking: Rondo carries blocking calls only, so the cases that MPI alone fails are left out, and MPI_Init
+ * is not taken over. room: RONDO_MPI_COMMS is small, and must be enough. large: takes 4 GiB of memory.
  * threads: with MPI_THREAD_MULTIPLE, collectives of several threads. death: the last rank kills itself while
  * the others wait for it in a collective; they must end with an error.
  */
@@ -620,8 +619,8 @@ static void a_killed_rank_ends_the_job(void)
             kill(getpid(), SIGKILL);
         }
         /* Calls begin before the control plane's connections are open. A death earlier than that shows in the
-         * data's connection alone, whose error names rank and host, and no pid. So all ranks leave the core to
-         * their other threads, again and again, however busy the machine is. */
+         * data's connection alone, whose error names rank and host, and no pid. So all ranks leave the core
+         * to their other threads, again and again, however busy the machine is. */
         usleep(20000);
         MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
     }

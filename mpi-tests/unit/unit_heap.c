@@ -380,8 +380,8 @@ static void a_peer_can_map_blocks_over_a_socket(void **state)
     peer_sees_what_lives(1);
 }
 
-/* An owner is stopped while a thread maps its segment over a socket: other threads go on. Here one of them has
- * the owner continue. */
+/* An owner is stopped while a thread maps its segment over a socket: other threads go on. Here one of them
+ * has the owner continue. */
 static int owner_main(void *arg)
 {
     const struct talk *talk = arg;

@@ -39,8 +39,8 @@ int rondo_cores_near(const char *directory, struct rondo_cores *cores);
 void rondo_cores_intersect(struct rondo_cores *cores, const struct rondo_cores *other);
 /** Bind the calling thread to these cores. @return 0, or -1 if it may run on none of them. */
 int rondo_cores_bind(const struct rondo_cores *cores);
-/** Move the calling thread to that core, or to another than its own (core -1), if it may use one. Its affinity
- * stays as it is. Takes some 30 us. @return 0, or -1: it may not. */
+/** Move the calling thread to that core, or to another than its own (core -1), if it may use one. Its
+ * affinity stays as it is. Takes some 30 us. @return 0, or -1: it may not. */
 int rondo_cores_move(int core);
 /** Choose the core with the fewest threads among those that the calling thread may use. nthreads: of each of
  * RONDO_MAX_CORES cores. @return the core, or -1: moving from core `here` to it would not even them out. */

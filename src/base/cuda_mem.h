@@ -9,7 +9,8 @@
  * the owner of such a block closes it after its openers (rondo_gpu_mem_mortal).
  *
  * While the calling thread captures a stream in global mode, call these functions only between
- * rondo_gpu_relax and rondo_gpu_unrelax, but for rondo_gpu_mem_open and rondo_gpu_find, which do so themselves.
+ * rondo_gpu_relax and rondo_gpu_unrelax, but for rondo_gpu_mem_open and rondo_gpu_find, which do so
+ * themselves.
  */
 #ifndef RONDO_BASE_CUDA_MEM_H
 #define RONDO_BASE_CUDA_MEM_H

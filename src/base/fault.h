@@ -5,9 +5,10 @@
  * everything.
  *
  * Phases: the rounds of creation (open, peers, graphs, shapes, connections, ready, hello), names (after
- * graphs), control (after ready, before the control plane runs), `call` and `plan` (it is not issued), where op
- * is the number of the collective, and of tensors tensor_ack, tensor_content and tensor_help, where it is that
- * of the acknowledgement, the content that arrives, or the entry of the ring whose copy this rank helps with.
+ * graphs), control (after ready, before the control plane runs), `call` and `plan` (it is not issued), where
+ * op is the number of the collective, and of tensors tensor_ack, tensor_content and tensor_help, where it is
+ * that of the acknowledgement, the content that arrives, or the entry of the ring whose copy this rank helps
+ * with.
  *
  * Only builds with --enable-devel or --enable-sanitizers have fault points (RONDO_FAULTS); there, an unarmed
  * point costs a load and a branch.

@@ -203,8 +203,8 @@ static void give_untouched(const struct rondo_pool_segment *s, const struct exte
     }
 }
 
-/* Clear the pages of a part behind those that were reserved with it, or give them back if they have more bytes
- * than `most`. @return the bytes that stay. */
+/* Clear the pages of a part behind those that were reserved with it, or give them back if they have more
+ * bytes than `most`. @return the bytes that stay. */
 static size_t clear_pages(const struct rondo_pool_segment *s, const struct extent *e, size_t most)
 {
     size_t begin = e->at + e->reserved, end = e->at + e->bytes, at = begin, done = begin, all = 0, bytes;

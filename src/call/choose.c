@@ -79,8 +79,8 @@ static size_t whole_chunk(const struct rondo_work *w, enum rondo_map map)
     return rondo_round_up(chunk, RONDO_CACHE_LINE / w->elem_bytes);
 }
 
-/* Two ranks publish in pieces of one place of the mailbox, and two-shot in pieces of which a place has one for
- * each rank; else all is published at once. */
+/* Two ranks publish in pieces of one place of the mailbox, and two-shot in pieces of which a place has one
+ * for each rank; else all is published at once. */
 static size_t published_chunk(const struct rondo_ctx *ctx, const struct rondo_work *w, enum rondo_map map)
 {
     size_t line = RONDO_CACHE_LINE / w->elem_bytes, whole = whole_chunk(w, map), len = w->len, most, nloops;

@@ -9,8 +9,8 @@
 void rondo_ctx_policy(struct rondo_ctx *ctx);
 /** Make progress: one step of the executor, and of the net where conns are proxied. */
 rondo_status rondo_ctx_progress(struct rondo_ctx *ctx, int *moved);
-/** The progress of a call has failed. A rank that closes a connection because of an error also reports it over
- * the control plane: wait a moment for the cause. @return status, or that of the cause */
+/** The progress of a call has failed. A rank that closes a connection because of an error also reports it
+ * over the control plane: wait a moment for the cause. @return status, or that of the cause */
 rondo_status rondo_ctx_with_reason(struct rondo_ctx *ctx, rondo_status status);
 /** Make progress until *open is 0 and this rank has no data in flight. An error ends the communicator. */
 rondo_status rondo_ctx_wait(struct rondo_ctx *ctx, const int *open);

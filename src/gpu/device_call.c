@@ -270,8 +270,8 @@ rondo_status rondo_device_pair(struct rondo_ctx *ctx, int peer)
     return status == RONDO_SUCCESS || status == RONDO_IN_PROGRESS ? status : rondo_ctx_fail(ctx, status, -1);
 }
 
-/* Without the lock: a launch blocks while the driver's queue is full, perhaps behind a kernel that waits for a
- * peer, and then only the communicator's thread can end that kernel. */
+/* Without the lock: a launch blocks while the driver's queue is full, perhaps behind a kernel that waits for
+ * a peer, and then only the communicator's thread can end that kernel. */
 static rondo_status step_launch(struct launch *l, int *moved)
 {
     rondo_status status = rondo_exec_cuda_step(l->ctx->running.exec, moved);

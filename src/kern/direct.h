@@ -36,7 +36,8 @@ rondo_status rondo_direct_open(struct rondo_direct **direct, const struct rondo_
 /** Skip direct access for this call? Call it last: it advances a counter. @return 1: yes, on all ranks; 0:
  * run the work, which finds out and counts. */
 int rondo_direct_declines(const struct rondo_work *w);
-/** After a run with verdict RONDO_DIRECT: did the kernel copy? @return 0: buffers are mapped. in_place: becomes
+/** After a run with verdict RONDO_DIRECT: did the kernel copy? @return 0: buffers are mapped. in_place:
+ * becomes
  * 1 if the call was in place on all ranks. */
 int rondo_direct_by_kernel(const struct rondo_direct *direct, int *in_place);
 /** Unmaps segments that no other communicator uses. NULL is fine. */

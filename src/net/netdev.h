@@ -31,8 +31,9 @@ enum {
 };
 
 /* Bits. APART: isend_apart and irecv_apart work, with any host memory. PLACES: isend_from and irecv_into
- * work, with registered memory. WRITES: iwrite, irecv_word and key work. NO_FLUSH: iflush does not work. FLUSH:
- * what comes into GPU memory has to be flushed, even where the GPU keeps the order of a NIC's writes. */
+ * work, with registered memory. WRITES: iwrite, irecv_word and key work. NO_FLUSH: iflush does not work.
+ * FLUSH: what comes into GPU memory has to be flushed, even where the GPU keeps the order of a NIC's
+ * writes. */
 enum rondo_net_memory {
     RONDO_NET_HOST = 1,
     RONDO_NET_CUDA = 2,

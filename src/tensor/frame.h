@@ -48,8 +48,8 @@ struct rondo_tensor_frame_in {
 };
 
 /** Read the head of a frame that lies in room bytes. runs: as for rondo_tensor_frame_begin. @return
- * RONDO_REMOTE_ERROR: it is none, or not the frame with this number; the sentence is not logged, and lacks the
- * sender. */
+ * RONDO_REMOTE_ERROR: it is none, or not the frame with this number; the sentence is not logged, and lacks
+ * the sender. */
 rondo_status rondo_tensor_frame_open(struct rondo_tensor_frame_in *frame, const uint8_t *data, size_t room,
                                      uint32_t number, int runs);
 /** Read the next content of a frame of which bytes are left. *data: its content->bytes. @return as

@@ -18,9 +18,9 @@ struct rondo_tensor_numbers { /* zeroed: none */
 /** Remember a NUMBERED_REQUEST under its number. */
 rondo_status rondo_tensor_numbers_set(struct rondo_tensor_numbers *numbers,
                                       const struct rondo_tensor_message *message);
-/** Make the TENSOR_REQUEST that a REPEAT_REQUEST stands for, maybe in its place; its key lives until the number
- * is given again.
- * @return RONDO_REMOTE_ERROR: the number was never given; the sentence is not logged, and lacks the sender.
+/** Make the TENSOR_REQUEST that a REPEAT_REQUEST stands for, maybe in its place; its key lives until the
+ * number is given again. @return RONDO_REMOTE_ERROR: the number was never given; the sentence is not logged,
+ * and lacks the sender.
  */
 rondo_status rondo_tensor_numbers_get(const struct rondo_tensor_numbers *numbers,
                                       const struct rondo_tensor_message *message,

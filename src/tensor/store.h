@@ -51,8 +51,8 @@ struct rondo_tensor_queue {
     struct rondo_tensor_response *first, *last;
 };
 
-/* Those that wait for a step that is not published; there are some. A publication looks at its own step's, and
- * at those of RONDO_TENSOR_LATEST. */
+/* Those that wait for a step that is not published; there are some. A publication looks at its own step's,
+ * and at those of RONDO_TENSOR_LATEST. */
 struct rondo_tensor_waits {
     struct rondo_tensor_node node;           /* in core->waits, by key and step */
     struct rondo_tensor_waits *next, **link; /* all of the key */

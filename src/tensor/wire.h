@@ -79,8 +79,8 @@ struct rondo_tensor_wire {
     /** NULL: this end reads and writes contents itself. Else the other end reads them: a content whose
      * copy is not finished by then counts as failed. */
     void (*revoke)(struct rondo_tensor_conn *conn);
-    /** NULL: never. After revoke: is the other end one of this process, and copies contents until this says no?
-     * Other processes may read what is gone, or another content, and drop it. */
+    /** NULL: never. After revoke: is the other end one of this process, and copies contents until this says
+     * no? Other processes may read what is gone, or another content, and drop it. */
     int (*is_read)(struct rondo_tensor_conn *conn);
     /** Release this end; nobody touches memory of pulls and responses through it afterwards. Also after an
      * open or connect that failed, or never came. */
@@ -104,8 +104,8 @@ int rondo_tensor_ack_rides(struct rondo_tensor_conn *conn);
 void rondo_tensor_ack_rode(struct rondo_tensor_conn *conn);
 /** The wire is done with a response's data. May free it. dropped: it is known that no pull has got it. */
 void rondo_tensor_sent(struct rondo_tensor_response *response, int dropped);
-/** From `content`, which then returns RONDO_SUCCESS: something that this content needs cannot be had. Its pull
- * ends with this thread's sentence, the response now, and the connection goes on. */
+/** From `content`, which then returns RONDO_SUCCESS: something that this content needs cannot be had. Its
+ * pull ends with this thread's sentence, the response now, and the connection goes on. */
 void rondo_tensor_unable(struct rondo_tensor_response *response, rondo_status status);
 /**
  * A content comes, or with `offer` has come: where does it go?
@@ -115,9 +115,9 @@ void rondo_tensor_unable(struct rondo_tensor_response *response, rondo_status st
  */
 rondo_status rondo_tensor_place(struct rondo_tensor_conn *conn, const struct rondo_tensor_content *content,
                                 void **place);
-/** It has landed at its place, or was lost (status, and this thread's sentence). Not for a place of NULL. From
- * `progress`. The lock may be released meanwhile.
- * @return 1: a pull has it; 0: the pull had been given up, or failed. */
+/** It has landed at its place, or was lost (status, and this thread's sentence). Not for a place of NULL.
+ * From `progress`. The lock may be released meanwhile. @return 1: a pull has it; 0: the pull had been given
+ * up, or failed. */
 int rondo_tensor_landed(struct rondo_tensor_conn *conn, const struct rondo_tensor_content *content,
                         rondo_status status);
 /** The place that a pull has offered, until it has landed; NULL: none. */

@@ -193,7 +193,8 @@ static void name_unescape(char *name)
     *to = '\0';
 }
 
-/* A name or an address, with a user's name before it or a zone behind it: no option, and nothing to a shell. */
+/* A name or an address, with a user's name before it or a zone behind it: no option, and nothing to a
+ * shell. */
 static int is_host(const char *name, size_t length)
 {
     for (size_t i = 0; i < length; i++) {

@@ -1,8 +1,8 @@
 /*
  * Stitching: from the graphs of nodes to the rings and trees of a job. Each rank holds 10 bytes per rank of
- * the job, 20 per node, and one copy of each distinct graph. A rank's neighbours in all channels are computed in O(channels
- * x log nodes), a whole ring in O(ranks). Pure functions of data that all ranks share, so all ranks compute
- * the same result.
+ * the job, 20 per node, and one copy of each distinct graph. A rank's neighbours in all channels are computed
+ * in O(channels x log nodes), a whole ring in O(ranks). Pure functions of data that all ranks share, so all
+ * ranks compute the same result.
  */
 #ifndef RONDO_TOPO_STITCH_H
 #define RONDO_TOPO_STITCH_H

@@ -17,7 +17,7 @@
 #include "rondo.h"
 
 enum { MOST_TEXT = 2048 };
-static const char magic[] = "rondo-calibration 1\n";
+static const char magic[] = "rondo-calibration 2\n";
 
 /* ---- the key ---- */
 

@@ -4,8 +4,9 @@
  * times and compete with them.
  *
  * All ranks must come to the same choice, so a plugin must decide alike on all of them, as NCCL demands too,
- * and give an error for a call on all or on none: nothing checks that. Whether all ranks have the same plugin,
- * and its init succeeded on all, is agreed on in round "graphs" (init/phase_graphs.c): else no rank uses it.
+ * and give an error for a call on all or on none: nothing checks that. Whether all ranks have the same
+ * plugin, and its init succeeded on all, is agreed on in round "graphs" (init/phase_graphs.c): else no rank
+ * uses it.
  */
 #ifndef RONDO_TUNER_PLUGIN_H
 #define RONDO_TUNER_PLUGIN_H

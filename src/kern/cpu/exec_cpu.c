@@ -236,8 +236,8 @@ static enum rondo_apart way_apart(const struct rondo_work *w, size_t bytes)
     return bytes < APART_MIN ? RONDO_APART_STORES : (enum rondo_apart)w->apart;
 }
 
-/* Copy this rank's source to the only target, and take it from there. @return 0: not possible. A reduce's root
- * may be in place though this rank is not: then the target is the root's source. */
+/* Copy this rank's source to the only target, and take it from there. @return 0: not possible. A reduce's
+ * root may be in place though this rank is not: then the target is the root's source. */
 static int copy_own(struct rondo_exec *exec, const struct rondo_work *w, int nsrcs, uint8_t *const *dsts,
                     int ndsts, size_t n)
 {

@@ -72,9 +72,9 @@ int rondo_oneshot_collect(struct rondo_exec *exec, const struct rondo_work *w, s
 int rondo_mail_twoshot_publish(const struct rondo_run *run, const struct rondo_flow *flow);
 int rondo_mail_twoshot_collect(struct rondo_exec *exec, const struct rondo_run *run, struct rondo_flow *flow,
                                rondo_reduce_fn *reduce, rondo_status *status);
-/** Do the ranks whose messages the step waits for run on other cores than this thread? If not, and its core has
- * two ranks more than another that it may use, it moves there. @return 0 also on a core with more ranks than
- * the others: it should yield. */
+/** Do the ranks whose messages the step waits for run on other cores than this thread? If not, and its core
+ * has two ranks more than another that it may use, it moves there. @return 0 also on a core with more ranks
+ * than the others: it should yield. */
 int rondo_mailbox_elsewhere(struct rondo_exec *exec, const struct rondo_work *w,
                             const struct rondo_flow *flow);
 /** The reduction of a step; NULL: it copies. */

@@ -656,8 +656,8 @@ static int any_held(const struct rondo_cuda_direct *d)
     return held;
 }
 
-/* Kernels that have not ended may use all of it, so it stays, but for references to what users of this process
- * have not freed: they are to free it. Peers may unmap what is this rank's. */
+/* Kernels that have not ended may use all of it, so it stays, but for references to what users of this
+ * process have not freed: they are to free it. Peers may unmap what is this rank's. */
 static void leave_all(struct rondo_cuda_direct *d)
 {
     for (int k = 0; d->places != NULL && k < RONDO_DIRECT_REGIONS; k++) {

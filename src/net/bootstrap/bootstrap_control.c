@@ -136,7 +136,8 @@ static void ask(void *arg, int member)
     }
 }
 
-/* @return the error by which the parent's end is the child's; RONDO_SUCCESS: it has not ended, or may have. */
+/* @return the error by which the parent's end is the child's; RONDO_SUCCESS: it has not ended, or may
+ * have. */
 static rondo_status parents_end(struct control_bootstrap *self)
 {
     char text[RONDO_ERROR_TEXT];

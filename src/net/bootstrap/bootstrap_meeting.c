@@ -154,7 +154,8 @@ static void take_missing(struct meeting_bootstrap *self, const void *data, size_
     }
 }
 
-/* The connection has ended. A rank that was busy elsewhere, in a creation that does not block, calls again. */
+/* The connection has ended. A rank that was busy elsewhere, in a creation that does not block, calls
+ * again. */
 static rondo_status root_ended(struct meeting_bootstrap *self)
 {
     if (!self->away || self->registered || self->asks) {

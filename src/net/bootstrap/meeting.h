@@ -23,10 +23,11 @@
  *
  * A rank that dies once it has registered, or the creator, ends the meeting for all at once, and they are
  * told its name: its connection ends. So does a rank 0 that the creator cannot give the table. That holds for
- * 256 ranks at a time, and while there are descriptors; other connections are given up after ACCEPTED. A rank that dies before it has registered is found by the
- * creator if they are processes of one job on one host, all of which are the meeting's ranks (siblings.h);
- * otherwise, or if it stops, at the deadline, when the creator names the ranks that are missing. Once the
- * table has come, a rank's neighbours see its connection end.
+ * 256 ranks at a time, and while there are descriptors; other connections are given up after ACCEPTED. A rank
+ * that dies before it has registered is found by the creator if they are processes of one job on one host,
+ * all of which are the meeting's ranks (siblings.h); otherwise, or if it stops, at the deadline, when the
+ * creator names the ranks that are missing. Once the table has come, a rank's neighbours see its connection
+ * end.
  */
 #ifndef RONDO_NET_BOOTSTRAP_MEETING_H
 #define RONDO_NET_BOOTSTRAP_MEETING_H
@@ -86,8 +87,8 @@ rondo_status rondo_meeting_register(const struct rondo_meeting_id *id, int rank,
 rondo_status rondo_meeting_poll(const struct rondo_meeting_id *id, struct rondo_hub **hub);
 /** Once all have: has the table not reached rank 0? @return RONDO_REMOTE_ERROR: so it is */
 rondo_status rondo_meeting_look(const struct rondo_meeting_id *id);
-/** Name the ranks that have not registered, or rank 0 if it has not taken the table. *n: their number, at most
- * max. */
+/** Name the ranks that have not registered, or rank 0 if it has not taken the table. *n: their number, at
+ * most max. */
 void rondo_meeting_missing(const struct rondo_meeting_id *id, int *ranks, int max, int *n);
 /** A rank of the meeting with these gives up: whoever registers later is told why. */
 void rondo_meeting_fail(uint64_t name, uint64_t serial, const char *text);

@@ -1,8 +1,9 @@
 /*
  * A rank's connections with the other ranks of a meeting, and what has come by them.
  *
- * They are made when they are first needed, by whoever needs them. Both ends of a pair may do so at once: each
- * sends on the connection that it had first, so that messages of a direction stay in order, and reads both.
+ * They are made when they are first needed, by whoever needs them. Both ends of a pair may do so at once:
+ * each sends on the connection that it had first, so that messages of a direction stay in order, and reads
+ * both.
  *
  * Strangers may call, too. Of the connections that have proved nothing RONDO_MEET_STRANGERS more than there
  * are ranks are kept, the newest ones; without descriptors, those that have said nothing for long make room.

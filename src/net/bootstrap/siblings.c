@@ -92,8 +92,8 @@ static int find_launcher(const struct rondo_siblings *siblings)
     return pid;
 }
 
-/* What a task has started has its number too, but its end is not the task's, even if the task does not show its
- * environment, which a program may write over. */
+/* What a task has started has its number too, but its end is not the task's, even if the task does not show
+ * its environment, which a program may write over. */
 static void found(struct rondo_siblings *siblings, int task, int pid)
 {
     struct rondo_sibling *s = siblings->list;

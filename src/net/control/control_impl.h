@@ -56,8 +56,8 @@ struct rondo_control_head {
 /*
  * Why the communicator ended. One compare-exchange takes the word from 0 to RONDO_REASON_WRITING, with
  * status, rank and writer in it. The writer sets it to SET when the text is complete; a reader that has
- * waited too long for the text sets it to LOST until then. Fields of the word: state (2 bits), enum rondo_loss << 2,
- * status << 8, writer's local rank << 16, (rank + 1) << 32.
+ * waited too long for the text sets it to LOST until then. Fields of the word: state (2 bits), enum
+ * rondo_loss << 2, status << 8, writer's local rank << 16, (rank + 1) << 32.
  */
 enum { RONDO_REASON_WRITING = 1, RONDO_REASON_SET = 2, RONDO_REASON_LOST = 3 };
 

@@ -94,8 +94,8 @@ static uint32_t kinds_of(const struct rondo_net *net, uint32_t memory)
                : kinds;
 }
 
-/* Does received data need a flush? The GPU reports when it does not; the topology and the NIC's device know when
- * it does. */
+/* Does received data need a flush? The GPU reports when it does not; the topology and the NIC's device know
+ * when it does. */
 static int needs_flush(const struct rondo_net *net, uint32_t nic, uint32_t memory)
 {
     int ordered = attribute(net, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING) >=

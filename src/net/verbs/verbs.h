@@ -26,8 +26,8 @@
  *
  * Writes with a word (iwrite, irecv_word) use the same clear-to-sends as credits, without an address: the
  * sender names where the data goes. One write may carry several of them that follow one another. The caller's
- * word is the immediate data of the last write on each lane that the data takes. The note, if there is one, is
- * written into the receiver's block behind the data of the first lane.
+ * word is the immediate data of the last write on each lane that the data takes. The note, if there is one,
+ * is written into the receiver's block behind the data of the first lane.
  *
  * Entries of the fifo carry the nonce of the sender's end and the sequence number, so that a late or foreign
  * write is not mistaken for a clear-to-send.

@@ -565,9 +565,9 @@ static enum shim_reason make_agreed(struct shim_comm *c, const struct shim_cells
     return SHIM_BY_NONE;
 }
 
-/* Has it a member outside of this process's MPI_COMM_WORLD? Such a process need not have the face. Each member
- * is outside of another one's, so all find the same. Open MPI looks for each rank along the world: in a large
- * one some ranks stand for all, the first and the last among them, which are of two jobs after
+/* Has it a member outside of this process's MPI_COMM_WORLD? Such a process need not have the face. Each
+ * member is outside of another one's, so all find the same. Open MPI looks for each rank along the world: in
+ * a large one some ranks stand for all, the first and the last among them, which are of two jobs after
  * MPI_Intercomm_merge. */
 static int spans_jobs(const struct shim_comm *c)
 {

@@ -92,7 +92,8 @@ void shim_persistent_tell(void)
 static struct shim_comm *child_get(const struct shim_call *call)
 {
     struct shim_comm *c = call->c, *spare = shim_comm_new_child(c), *child = NULL;
-    /* Of the children that are free here, and of one that this rank could make; the root, and its complement. */
+    /* Of the children that are free here, and of one that this rank could make; the root, and its
+     * complement. */
     uint64_t mine[2] = { shim_comm_free_children(c) | (spare != NULL ? UINT64_C(1) << SHIM_MAX_CHILDREN : 0),
                          (uint32_t)call->root | (uint64_t) ~(uint32_t)call->root << 32 };
     uint64_t all[2] = { 0, 0 };

@@ -194,9 +194,9 @@ void shim_comm_take_child(struct shim_comm *child);
 void shim_comm_fail_child(struct shim_comm *child);
 /** The persistent call is freed: a later one may use the child, which ends if its communicator has gone. */
 void shim_comm_leave_child(struct shim_comm *child);
-/** Get a communicator of this rank alone, which is not the program's, and whose errors are returned. Made when
- * MPI_Init returns; where nobody says that, here, which waits for a pending MPI_Comm_idup in Open MPI. @return
- * MPI's code */
+/** Get a communicator of this rank alone, which is not the program's, and whose errors are returned. Made
+ * when MPI_Init returns; where nobody says that, here, which waits for a pending MPI_Comm_idup in Open MPI.
+ * @return MPI's code */
 int shim_comm_self(MPI_Comm *self);
 /** The same, if it is there. @return MPI_COMM_NULL: it is not */
 MPI_Comm shim_comm_self_made(void);

@@ -223,8 +223,8 @@ static int packs_nothing(MPI_Datatype type, MPI_Comm comm)
     return PMPI_Pack(none, 0, type, none, (int)sizeof none, &position, comm) == MPI_SUCCESS;
 }
 
-/* Will MPI use the type? It refuses one that it does not know or that is not committed, and only tells when it
- * is used. Functions that only describe a type have no communicator: they would call the error handler of
+/* Will MPI use the type? It refuses one that it does not know or that is not committed, and only tells when
+ * it is used. Functions that only describe a type have no communicator: they would call the error handler of
  * MPI_COMM_WORLD, which ends the program. */
 static int is_usable(MPI_Datatype type)
 {
