@@ -451,7 +451,7 @@ rondo_status rondo_pool_take_apart(struct rondo_shm *part, size_t size, size_t r
 rondo_status rondo_pool_take(struct rondo_shm *part, size_t size, size_t reserved, enum rondo_shm_mode mode,
                              enum rondo_shm_use use)
 {
-    struct rondo_pool_segment *s;
+    struct rondo_pool_segment *s = NULL;
     size_t bytes = rondo_round_up(size, page_size()), at = 0;
     rondo_status status;
     if (size == 0 || size > (size_t)PTRDIFF_MAX / 2 || reserved > size) {

@@ -67,7 +67,7 @@ const char *rondo_calibration_key(const char *placement, char key[RONDO_CALIBRAT
         memset(&host, 0, sizeof(host));
     }
     (void)rondo_get_version(&version);
-    snprintf(key, RONDO_CALIBRATION_KEY, "%s, %s; %ld cores; %.48s; Rondo %d; cores %s", cpu, host.machine,
+    snprintf(key, RONDO_CALIBRATION_KEY, "%s, %.16s; %ld cores; %.48s; Rondo %d; cores %s", cpu, host.machine,
              sysconf(_SC_NPROCESSORS_ONLN), host.release, version, placement);
     return key;
 }
