@@ -333,7 +333,7 @@ static int check_named(double start, const struct outcome *out, int absent, int6
 /* Repeat a case until the ranks were punctual once. */
 static void until_it_counts(int (*run)(int, int), int absent, int exchange)
 {
-    enum { MOST = 20 };
+    enum { MOST = 60 };
     int times = 0;
     do {
         test_watchdog(PATIENCE_S);

@@ -167,17 +167,22 @@ static void nonblocking_children(struct rank *r, ncclComm_t parent)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     ncclComm_t child = NULL;
+    static _Atomic int looked; /* rank 0 has */
     ncclResult_t result;
     int n = 0;
-    if (r->rank > 0) {
-        usleep(100000);
+    while (r->rank > 0 && !looked) {
+        usleep(1000);
     }
     result = ncclCommSplit(parent, 0, 0, &child, NULL);
     CHECK(result == ncclInProgress || (r->rank > 0 && result == ncclSuccess));
     if (r->rank == 0) {
         unknown_ranks(r, child);
+        looked = 1;
     }
     await(r, child);
+    if (r->rank == 0) {
+        looked = 0; /* all have seen it */
+    }
     CHECK(ncclCommCount(child, &n) == ncclSuccess && n == r->n);
     CHECK(ncclCommDestroy(child) == ncclSuccess);
     config.blocking = 0;

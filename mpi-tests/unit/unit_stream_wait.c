@@ -209,7 +209,7 @@ static void a_call_behind_one_that_moves_is_not_late(void **state)
     (void)state;
     fake_params("REPORT", "0", NULL);
     for (int how = BLOCKING; how < NUM_HOWS; how++) {
-        struct test test = { .how = (enum how)how, .a_ms = 500 };
+        struct test test = { .how = (enum how)how, .a_ms = 1000 };
         fake_ranks_bare(2, behind_one_that_moves, &test);
     }
 }

@@ -246,9 +246,19 @@ uint64_t rondo_queue_moves(struct rondo_ctx *ctx, int issued)
 /* What a wait follows (rondo_wait_follow). */
 struct followed {
     struct rondo_ctx *ctx; /* NULL: nothing */
+    int all;               /* it waits for all plans, first of all for the first one */
     int issued;            /* the plan that it waits for */
     uint64_t moves;        /* at the last look */
 };
+
+static int first_is_issued(struct rondo_ctx *ctx)
+{
+    int issued;
+    pthread_mutex_lock(&ctx->queue.lock);
+    issued = ctx->queue.first != NULL && is_issued(ctx->queue.first);
+    pthread_mutex_unlock(&ctx->queue.lock);
+    return issued;
+}
 
 static int has_moved(void *arg)
 {
@@ -257,6 +267,7 @@ static int has_moved(void *arg)
     if (followed->ctx == NULL) {
         return 0;
     }
+    followed->issued = followed->all ? first_is_issued(followed->ctx) : followed->issued;
     followed->moves = rondo_queue_moves(followed->ctx, followed->issued);
     if (followed->moves != before) {
         rondo_ctx_goes_on(followed->ctx);
@@ -267,7 +278,7 @@ static int has_moved(void *arg)
 rondo_status rondo_ctx_drain(struct rondo_ctx *ctx)
 {
     struct rondo_wait wait;
-    struct followed followed = { .ctx = ctx };
+    struct followed followed = { .ctx = ctx, .all = 1 };
     rondo_wait_begin(&wait, &ctx->running.policy);
     rondo_wait_follow(&wait, has_moved, &followed);
     rondo_ctx_goes_on(ctx);

@@ -64,6 +64,7 @@ static int tried[2];
  * stopped in between. Without that the memory stays the process's, for a later calibration. */
 struct input {
     struct input *next;
+    int late; /* it was kept once: a peer of then may still write to it */
     uint8_t bytes[BYTES] RONDO_ALIGNED(RONDO_CACHE_LINE);
 };
 static struct input *kept; /* known_lock */
@@ -145,10 +146,11 @@ void rondo_init_free_calibrating(struct rondo_init *init, int done)
 {
     struct rondo_calibrating *c = &init->calibrating;
     struct input *input = c->mine != NULL ? (void *)(c->mine - offsetof(struct input, bytes)) : NULL;
-    if (done) {
+    if (input != NULL && done && !input->late) {
         rondo_free(input);
     } else if (input != NULL) {
         pthread_mutex_lock(&known_lock);
+        input->late = 1;
         input->next = kept;
         kept = input;
         pthread_mutex_unlock(&known_lock);

@@ -309,6 +309,7 @@ static rondo_status finish_tune(struct rondo_init *init)
 static void agree_on_plugin(struct rondo_init *init)
 {
     struct rondo_ctx *ctx = init->ctx;
+    static int said; /* once a process */
     uint64_t first = rondo_init_graph_note(init, 0)->plugin, other = first;
     int r = 0;
     while (other == first && ++r < ctx->job.nranks) {
@@ -317,7 +318,7 @@ static void agree_on_plugin(struct rondo_init *init)
     if (other == first) {
         return;
     }
-    if (ctx->job.rank == 0) {
+    if (ctx->job.rank == 0 && !__atomic_exchange_n(&said, 1, __ATOMIC_RELAXED)) {
         RONDO_WARN(
             "%s: no rank uses a tuner plugin: rank 0 on %s has %s, rank %d on %s has %s; give all ranks "
             "the same one, or set RONDO_TUNER_PLUGIN=none",

@@ -85,7 +85,9 @@ void info_markdown(void)
         "use and where they come from. Set a parameter in the environment, or on a line `NAME=value` of\n"
         "`~/.rondo.conf` or `/etc/rondo.conf`; the environment comes first. Rondo also accepts NCCL's names\n"
         "(after \"also\"). Values joined by / are the same. \"Equal on all ranks\": creating a communicator\n"
-        "fails if ranks differ.\n");
+        "fails if ranks differ. A value that is not allowed is an error; under NCCL's name it is a warning, "
+        "and\n"
+        "the default is taken.\n");
     for (int id = 0; id < RONDO_NUM_PARAMS; id++) {
         struct rondo_param_info info;
         rondo_param_get_info(id, &info);
