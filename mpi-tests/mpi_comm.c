@@ -610,6 +610,7 @@ static void the_config_sets_the_limit_of_creation(void)
     if (test.nranks > 1) {
         int times = 0;
         while (!late_rank_is_named(mpi_comm) && ++times < MOST) {
+            test_watchdog(60);
         }
         test_check(times < MOST, "the name of the late rank was never looked at");
     }

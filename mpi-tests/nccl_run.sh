@@ -6,7 +6,7 @@ if nm -D "$build/.libs/libnccl.so.2" 2>/dev/null | grep -q -e __asan_ -e __tsan_
     echo "sanitizers must come first in a process"
     exit 77
 fi
-tmp=$(mktemp -d)
+tmp=$(cd "$(mktemp -d)" && pwd -P)
 trap 'rm -rf "$tmp"' EXIT
 trap 'exit 130' HUP INT TERM
 : >"$tmp/libnccl.so.2" # a library that cannot be opened

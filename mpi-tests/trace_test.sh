@@ -121,7 +121,9 @@ if abs(clocks["elsewhere"]["known_to_us"] - spread) > 0.1 or len(clocks) != 2:
 if len({e["pid"] for e in merged["traceEvents"]}) != ranks:
     sys.exit("trace_test: the merged trace lacks ranks")
 PYTHON
-for path in "$dir/missing/merged" /dev/full; do
+full=/dev/full
+[ -c $full ] || full=
+for path in "$dir/missing/merged" $full; do
     if said=$("$trace" merge -o "$path" "$dir"/auto.*.json 2>&1); then echo "rondo-trace writes $path"; exit 1; fi
     case $said in
     "rondo-trace: $path: "*) ;;

@@ -420,6 +420,7 @@ rondo_status rondo_engine_revoke(rondo_comm *comm)
     RONDO_TRY(rondo_comm_visit(comm, "rondo_engine_revoke", &ctx));
     status = rondo_ctx_ready(ctx);
     if (status == RONDO_SUCCESS) {
+        __atomic_store_n(&ctx->life.revoked, 1, __ATOMIC_RELEASE); /* before another thread sees the end */
         rondo_ctx_fail(ctx,
                        rondo_fail_quiet(RONDO_REMOTE_ERROR, "rank %d revoked the communicator \"%s\"",
                                         ctx->job.rank, ctx->job.name),

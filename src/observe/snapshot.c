@@ -443,6 +443,14 @@ static int index_read(struct rondo_seen *seen, int fd, int pid, const struct ron
     return ok;
 }
 
+static int is_of(int pid, uid_t user)
+{
+    char path[32];
+    struct stat st;
+    snprintf(path, sizeof(path), "/proc/%d", pid);
+    return stat(path, &st) == 0 && st.st_uid == user;
+}
+
 /* Look for the index among a process's descriptors. @return 0: no memory */
 static int process_read(struct rondo_seen *seen, int pid, const struct rondo_observe_request *request)
 {
@@ -452,7 +460,7 @@ static int process_read(struct rondo_seen *seen, int pid, const struct rondo_obs
     int ok = 1;
     snprintf(path, sizeof(path), "/proc/%d/fd", pid);
     dir = opendir(path);
-    seen->nforbidden += dir == NULL && errno == EACCES;
+    seen->nforbidden += dir == NULL && errno == EACCES && !is_of(pid, geteuid());
     while (dir != NULL && ok && (file = readdir(dir)) != NULL) {
         ssize_t n;
         snprintf(path, sizeof(path), "/proc/%d/fd/%s", pid, file->d_name);
@@ -474,14 +482,6 @@ static int process_read(struct rondo_seen *seen, int pid, const struct rondo_obs
 
 /* ---- which processes ---- */
 
-static int is_of_user(int pid)
-{
-    char path[32];
-    struct stat st;
-    snprintf(path, sizeof(path), "/proc/%d", pid);
-    return stat(path, &st) == 0 && (geteuid() == 0 || st.st_uid == geteuid());
-}
-
 /* Visit every process of this user. */
 static int all_read(struct rondo_seen *seen, const struct rondo_observe_request *request)
 {
@@ -490,7 +490,7 @@ static int all_read(struct rondo_seen *seen, const struct rondo_observe_request 
     int ok = 1;
     while (proc != NULL && ok && (file = readdir(proc)) != NULL) {
         int pid = isdigit((unsigned char)file->d_name[0]) ? atoi(file->d_name) : 0;
-        if (pid > 0 && is_of_user(pid)) {
+        if (pid > 0 && (geteuid() == 0 || is_of(pid, geteuid()))) {
             ok = process_read(seen, pid, request);
         }
     }

@@ -596,10 +596,12 @@ static rondo_status look_here(struct rondo_seen *seen, struct rondo_observe_requ
     if (target->pids == NULL || seen->nprocesses > 0) return RONDO_SUCCESS;
     nforbidden = seen->nforbidden;
     rondo_seen_release(seen);
-    *seen = (struct rondo_seen){ .nforbidden = nforbidden };
+    *seen = (struct rondo_seen){ 0 };
     request->pids = NULL;
     request->job = target->job = word;
-    return rondo_observe(seen, request);
+    RONDO_TRY(rondo_observe(seen, request));
+    if (seen->nprocesses == 0) seen->nforbidden = nforbidden; /* it was no job */
+    return RONDO_SUCCESS;
 }
 
 static int look(const struct tool_given *given, struct target *target, int sample_ms)

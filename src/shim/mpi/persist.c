@@ -88,9 +88,10 @@ void shim_persistent_tell(void)
 
 /* ---- the children of a communicator ---- */
 
-/* Collective. @return NULL: MPI carries the call, on all ranks */
-static struct shim_comm *child_get(const struct shim_call *call)
+/* Collective. @return NULL: MPI carries the call, on all ranks, because of *why */
+static struct shim_comm *child_get(const struct shim_call *call, enum shim_reason *why)
 {
+    static int said; /* once a process */
     struct shim_comm *c = call->c, *spare = shim_comm_new_child(c), *child = NULL;
     /* Of the children that are free here, and of one that this rank could make; the root, and its
      * complement. */
@@ -99,10 +100,13 @@ static struct shim_comm *child_get(const struct shim_call *call)
     uint64_t all[2] = { 0, 0 };
     int agreed = shim_comm_agree(mine, all, 2, MPI_UINT64_T, MPI_BAND, c->comm) == MPI_SUCCESS;
     if (agreed && (uint32_t)(all[1] | all[1] >> 32) != UINT32_MAX) {
-        RONDO_WARN(
-            "rank %d names root %d in a persistent MPI %s, and others another one: this is wrong, and may "
-            "hang in MPI, which carries the call",
-            c->rank, call->root, shim_coll_name((enum shim_coll)call->coll));
+        *why = SHIM_BY_ARGUMENTS;
+        if (!__atomic_exchange_n(&said, 1, __ATOMIC_RELAXED)) {
+            RONDO_WARN(
+                "rank %d names root %d in a persistent MPI %s, and others another one: this is wrong, and "
+                "may hang in MPI, which carries the call",
+                c->rank, call->root, shim_coll_name((enum shim_coll)call->coll));
+        }
     } else if (agreed && all[0] != 0) {
         int first = __builtin_ctzll(all[0]);
         if (first < SHIM_MAX_CHILDREN) {
@@ -122,6 +126,7 @@ static struct shim_comm *child_get(const struct shim_call *call)
 int shim_takes_persistent(struct shim_call *call)
 {
     struct shim_comm *c = call->c;
+    enum shim_reason why = SHIM_BY_MANY;
     if (c->cells == NULL) {
         shim_comm_make(c);
     }
@@ -131,9 +136,9 @@ int shim_takes_persistent(struct shim_call *call)
     if (!shim_takes_request(call)) {
         return 0;
     }
-    c = child_get(call);
+    c = child_get(call, &why);
     call->c = c != NULL ? c : call->c;
-    return c != NULL || shim_leave(call, SHIM_BY_MANY);
+    return c != NULL || shim_leave(call, why);
 }
 
 /* ---- making one ---- */

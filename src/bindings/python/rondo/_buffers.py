@@ -85,7 +85,7 @@ class Buffer:
     def _from_interface(self, what, interface, on_gpu):
         kind = interface["typestr"]
         known = _TYPESTR.match(kind)
-        if not known:
+        if not known or "'|O" in repr(interface.get("descr")):
             raise bad_argument(f"{self.name} has elements of type {kind}, which are not numbers or plain bytes")
         self.itemsize = int(known[2]) * (4 if known[1] == "U" else 1)  # of text: characters
         if kind[0] == _FOREIGN_ORDER and self.itemsize > 1:
