@@ -46,6 +46,7 @@ int nanosleep(const struct timespec *request, struct timespec *left)
 static struct {
     int checks, check_fails_at;
     int runs, idle_runs, first_idle, moves;
+    int64_t idle_ns; /* what an idle hook takes */
     rondo_status hook_status;
     int warnings, lates;
     int64_t waited_ns;
@@ -79,6 +80,7 @@ static rondo_status idle_hook(void *arg, int *moved)
 {
     const struct rondo_wait *wait = arg;
     (void)moved;
+    clock_ns += seen.idle_ns;
     seen.first_idle = seen.idle_runs++ == 0 ? (int)wait->rounds : seen.first_idle;
     return RONDO_SUCCESS;
 }
@@ -195,6 +197,28 @@ static void a_long_yield_suspends_spinning(void **state)
     waits_that_yield_at_once(1024);
     a_wait_that_spins();
     assert_int_equal(oversubscription.doubled, 0);
+}
+
+/* MPI's hook may yield before the wait does. */
+static void an_idle_hook_that_yields_long_suspends_spinning(void **state)
+{
+    struct rondo_oversubscription oversubscription = { 0 };
+    (void)state;
+    policy.spins = 100000;
+    policy.oversubscription = &oversubscription;
+    rondo_wait_begin(&wait, &policy);
+    seen.idle_ns = 600;
+    rounds(1280);
+    assert_true(seen.idle_runs > 0);
+    assert_int_equal(oversubscription.waits, 0);
+    seen.idle_ns = 3000;
+    rounds(128);
+    assert_int_equal(oversubscription.waits, 16);
+    waits_that_yield_at_once(16);
+    a_wait_that_spins();
+    seen.idle_ns = 4000000; /* MPI worked, or a process computed */
+    rounds(2000);
+    assert_int_equal(oversubscription.waits, 0);
 }
 
 /* A process that computes used up a slice: waits go on to spin, and forget that they yielded at once. */
@@ -517,6 +541,7 @@ int main(void)
         TEST(without_spins_each_round_checks_and_yields),
         TEST(spins_end_in_yields),
         TEST(a_long_yield_suspends_spinning),
+        TEST(an_idle_hook_that_yields_long_suspends_spinning),
         TEST(a_yield_of_a_whole_slice_does_not),
         TEST(without_spins_a_whole_slice_counts_as_well),
         TEST(a_short_wait_for_others_elsewhere_looks_before_it_yields),

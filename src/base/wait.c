@@ -10,9 +10,9 @@ enum {
     IDLE_AFTER = 1000,   /* rounds after which a wait is long */
     IDLE_EVERY =
         128, /* rounds between two runs of the idle hooks; slow rounds while spinning are multiples of it */
-    LONG_YIELD_NS = 5 * 1000, /* a yield that takes longer has let another process run */
-    SLICE_YIELD_NS = 500000,  /* one that takes longer, a process that computes: slices last 0.7 ms or more */
-    YIELDING_WAITS = 16,      /* after a yield of others, this many waits do not spin */
+    LONG_YIELD_NS = 2000, /* a yield that takes longer has let another process run; others take 0.2 to 1 us */
+    SLICE_YIELD_NS = 500000, /* one that takes longer, a process that computes: slices last 0.7 ms or more */
+    YIELDING_WAITS = 16,     /* after a yield of others, this many waits do not spin */
     MOST_DOUBLINGS = 6,
     MIN_SLEEP_NS = 20 * 1000,
     MAX_SLEEP_NS = 1000 * 1000,
@@ -72,6 +72,19 @@ static void see_slice(struct rondo_wait *wait)
     oversubscription->waits = oversubscription->doubled = 0;
     wait->spins = wait->rounds + wait->policy->spins;
     wait->noticed = 0;
+}
+
+/* The hooks, and the idle ones: MPI's may yield (mpi_yield_when_idle), and does so before this wait. */
+static rondo_status run_idle(struct rondo_wait *wait, int *moved)
+{
+    int watched = wait->policy->oversubscription != NULL;
+    int64_t before_ns = watched ? rondo_now_ns() : 0, took_ns;
+    RONDO_TRY(rondo_progress_run(wait->policy->progress, 1, moved));
+    took_ns = watched ? rondo_now_ns() - before_ns : 0;
+    if (took_ns > LONG_YIELD_NS && took_ns <= SLICE_YIELD_NS) {
+        see_others(wait);
+    }
+    return RONDO_SUCCESS;
 }
 
 /* Yield, and notice if another process ran meanwhile. */
@@ -149,8 +162,9 @@ rondo_status rondo_wait_once_slow(struct rondo_wait *wait)
         return RONDO_SUCCESS;
     }
     if (policy->progress) {
-        int idle = wait->rounds >= IDLE_AFTER && wait->rounds % IDLE_EVERY == 0;
-        RONDO_TRY(rondo_progress_run(policy->progress, idle, &moved));
+        RONDO_TRY(wait->rounds >= IDLE_AFTER && wait->rounds % IDLE_EVERY == 0
+                      ? run_idle(wait, &moved)
+                      : rondo_progress_run(policy->progress, 0, &moved));
     }
     now_ns = rondo_now_ns();
     if (wait->start_ns == 0) {
