@@ -333,6 +333,12 @@ def arrays(comm):
     assert times[0] == np.datetime64("2001-02-03") and np.isnat(times[1])
     things = np.array([None, None])
     raises(rondo.InvalidArgument, lambda: comm.broadcast(things, things, dtype="uint8"), "|O")
+    sums = np.zeros(2)
+    with rondo.group():  # the memory of a scalar lives as long as the call
+        comm.all_reduce(np.float64(1), sums[:1])
+        comm.all_reduce(np.float64(2), sums[1:])
+    assert list(sums) == [n, 2 * n], sums
+    raises(rondo.InvalidArgument, lambda: comm.all_reduce(sums[:1], sums[0]), "read-only")
     comm.all_gather(np.full(2, comm.rank), out := np.empty((n, 2), int))
     assert (out[:, 0] == range(n)).all()
     try:

@@ -91,7 +91,9 @@ class Buffer:
         if kind[0] == _FOREIGN_ORDER and self.itemsize > 1:
             raise bad_argument(f"{self.name} has bytes in foreign order ({kind}): convert it")
         self.address, readonly = interface["data"]
-        self.writable, self.on_gpu = not readonly, on_gpu
+        # A scalar of numpy is a copy of its value, which only this dictionary holds: no place for a result.
+        self.keep = (what, interface)
+        self.writable, self.on_gpu = not readonly and "__ref" not in interface, on_gpu
         self._measure(interface["shape"], interface.get("strides"), self.itemsize)
         self.dtype = _api.KINDS.get(kind[1:])
         if self.dtype is None:
