@@ -79,6 +79,8 @@ def host(store, me):
         assert store.pull("host", 0, 1, rows=(5, 2), into=zeros(2)) == values()[5:7]
         raises(lambda: store.pull("host", 0, 1, into=bytes(4 * COUNT)), "read-only")
         raises(lambda: store.pull("host", 0, 1, into=zeros(3)), "host", str(4 * COUNT))
+        raises(lambda: store.pull("host", 0, -1, into=zeros()), "step -1")
+        raises(lambda: store.pull("host\0x", 0, 1, into=zeros()), "NUL")
 
 
 class Turned:

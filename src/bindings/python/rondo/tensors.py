@@ -60,6 +60,13 @@ def _tensor(name, array):
     return tensor, buffer
 
 
+def _name(key, step):
+    """A key and a step as C takes them, which would read others as something else."""
+    if not 0 <= step <= LATEST or "\0" in key:
+        raise bad_argument(f"a tensor {key!r} at step {step}: a step is 0 or more, and a key has no NUL character")
+    return key.encode(), step
+
+
 def _kind(dtype):
     """numpy's kind and size, or None."""
     return next((kind for kind, number in _api.KINDS.items() if number == dtype), None)
@@ -93,12 +100,12 @@ class TensorStore:
         tensor, buffer = _tensor("array", array)
         name = "rondo_tensor_announce" if announce else "rondo_tensor_publish"
         check(_function(name, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_uint64, ctypes.c_void_p, ctypes.c_uint64,
-                        ctypes.c_void_p)(self.handle, key.encode(), step, ctypes.byref(tensor), 0, None))
+                        ctypes.c_void_p)(self.handle, *_name(key, step), ctypes.byref(tensor), 0, None))
         self._held[key, step] = buffer
 
     def retire(self, step):
         """End this rank's publications of all steps up to this one."""
-        check(_function("rondo_tensor_retire", ctypes.c_void_p, ctypes.c_uint64)(self.handle, step))
+        check(_function("rondo_tensor_retire", ctypes.c_void_p, ctypes.c_uint64)(self.handle, _name("", step)[1]))
         for name in list(self._held):  # in place: another thread may publish a later step meanwhile
             if name[1] <= step:
                 self._held.pop(name, None)
@@ -111,9 +118,10 @@ class TensorStore:
         if place is not None and not place.writable:
             raise bad_argument("into is read-only: pass memory that can be written to")
         part = _Slice(_ROWS, *rows) if rows else None
+        name, step = _name(key, step)
         check(_function("rondo_tensor_pull", ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_uint64,
                         ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(
-            self.handle, key.encode(), peer, step, ctypes.byref(part) if part else None, ctypes.byref(tensor), None))
+            self.handle, name, peer, step, ctypes.byref(part) if part else None, ctypes.byref(tensor), None))
         if tensor.dead:
             return None
         return into if into is not None else self._array(tensor)
