@@ -719,6 +719,7 @@ static const struct {
     CASE(a_communicator_that_goes_late_leaves_nothing, NULL),
     CASE(a_handle_is_used_again_for_another_type, NULL),
     CASE(a_types_attributes_are_left_alone, NULL),
+    CASE(types_may_have_large_counts, NULL),
     CASE(other_communicators_stay_with_mpi, NULL),
     CASE(wrong_arguments_get_mpis_errors, NULL),
     CASE(nothing_moves_with_a_count_of_zero, NULL),

@@ -180,16 +180,47 @@ static int type_watch(MPI_Datatype type)
            (found || PMPI_Type_set_attr(type, keyval, NULL) == MPI_SUCCESS);
 }
 
+/* How the type was made. Of one that was made with large counts only a function of MPI 4 says it: in MPICH the
+ * older one is an error then, which ends the program. An older library need not have it, nor such types. */
+#if MPI_VERSION >= 4
+#pragma weak PMPI_Type_get_envelope_c
+#pragma weak PMPI_Type_get_contents_c
+#endif
+static int combiner_of(MPI_Datatype type, int *combiner)
+{
+    int nints, naddresses, ntypes;
+#if MPI_VERSION >= 4
+    MPI_Count ints, addresses, counts, types;
+    if (PMPI_Type_get_envelope_c != NULL) {
+        return PMPI_Type_get_envelope_c(type, &ints, &addresses, &counts, &types, combiner);
+    }
+#endif
+    return PMPI_Type_get_envelope(type, &nints, &naddresses, &ntypes, combiner);
+}
+
+/* The type that a duplicate or a contiguous type is made of. */
+static int inner_of(MPI_Datatype type, MPI_Datatype *inner)
+{
+    int count;
+    MPI_Aint none;
+#if MPI_VERSION >= 4
+    MPI_Count large;
+    if (PMPI_Type_get_contents_c != NULL) {
+        return PMPI_Type_get_contents_c(type, 1, 0, 1, 1, &count, &none, &large, inner);
+    }
+#endif
+    return PMPI_Type_get_contents(type, 1, 0, 1, &count, &none, inner);
+}
+
 static int is_plain(MPI_Datatype type, int *combiner);
 
 /* Is the type that a duplicate or a contiguous type is made of plain? */
-static int is_plain_inside(MPI_Datatype type, int combiner, int nints)
+static int is_plain_inside(MPI_Datatype type, int combiner)
 {
-    int ints[1], plain, inner_combiner;
-    MPI_Aint none;
+    int plain, inner_combiner;
     MPI_Datatype inner;
     if ((combiner != MPI_COMBINER_DUP && combiner != MPI_COMBINER_CONTIGUOUS) ||
-        PMPI_Type_get_contents(type, nints, 0, 1, ints, &none, &inner) != MPI_SUCCESS) {
+        inner_of(type, &inner) != MPI_SUCCESS) {
         return 0;
     }
     plain = is_plain(inner, &inner_combiner);
@@ -202,10 +233,10 @@ static int is_plain_inside(MPI_Datatype type, int combiner, int nints)
 
 static int is_plain(MPI_Datatype type, int *combiner)
 {
-    int nints, naddresses, ntypes, size;
+    int size;
     MPI_Aint lb, extent;
     *combiner = MPI_COMBINER_NAMED;
-    if (PMPI_Type_get_envelope(type, &nints, &naddresses, &ntypes, combiner) != MPI_SUCCESS) {
+    if (combiner_of(type, combiner) != MPI_SUCCESS) {
         return 0;
     }
     if (*combiner == MPI_COMBINER_NAMED || *combiner == MPI_COMBINER_F90_INTEGER ||
@@ -213,7 +244,7 @@ static int is_plain(MPI_Datatype type, int *combiner)
         return PMPI_Type_size(type, &size) == MPI_SUCCESS &&
                PMPI_Type_get_extent(type, &lb, &extent) == MPI_SUCCESS && lb == 0 && extent == size;
     }
-    return is_plain_inside(type, *combiner, nints);
+    return is_plain_inside(type, *combiner);
 }
 
 static int packs_nothing(MPI_Datatype type, MPI_Comm comm)
