@@ -81,6 +81,8 @@ SHIM_TABLE(INIT_ROW_, )
 /* MPI 4 has each function again with large counts, but for those without counts. */
 #if MPI_VERSION >= 4
 #define LARGE_(NAME, name, Name)                    \
+    WEAK_(PMPI_##Name##_c)                          \
+    WEAK_(PMPI_I##name##_c)                         \
     BLOCKING(NAME, Name##_c, MPI_Count, MPI_Aint)   \
     REQUEST(NAME, I##name##_c, MPI_Count, MPI_Aint) \
     PERSISTENT(NAME, MPI, Name##_init_c, MPI_Count, MPI_Aint)
