@@ -251,3 +251,41 @@ void types_may_have_large_counts(void)
     }
 #endif
 }
+
+static int uses_on_delete(MPI_Comm comm, int keyval, void *value, void *extra)
+{
+    (void)keyval, (void)value, (void)extra;
+    warm(comm);
+    return MPI_SUCCESS;
+}
+
+/* Libraries call the callbacks in the order in which the attributes were set, or in the opposite one. Which
+ * the ranks need not have in common. The next communicator may get the handle of the one that went. */
+void callbacks_may_use_a_communicator_that_goes(void)
+{
+    int keyval;
+    MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, uses_on_delete, &keyval, NULL);
+    for (int i = 0; i < 8; i++) {
+        int first = i % 4 == 0 || (i % 4 == 1 && rank == 0) || (i % 4 == 2 && rank > 0), n, own, all[64];
+        MPI_Comm comm, next;
+        MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+        if (first) {
+            MPI_Comm_set_attr(comm, keyval, NULL);
+        }
+        warm(comm);
+        if (!first) {
+            MPI_Comm_set_attr(comm, keyval, NULL);
+        }
+        (i < 4 ? MPI_Comm_free : MPI_Comm_disconnect)(&comm);
+        MPI_Comm_split(MPI_COMM_WORLD, i % 2 * (rank % 2), -rank, &next);
+        MPI_Comm_rank(next, &own);
+        MPI_Comm_size(next, &n);
+        warm(next);
+        MPI_Allgather(&own, 1, MPI_INT, all, 1, MPI_INT, next);
+        for (int r = 0; r < n; r++) {
+            check(all[r] == r, "a rank of the next communicator");
+        }
+        MPI_Comm_free(&next);
+    }
+    MPI_Comm_free_keyval(&keyval);
+}

@@ -717,6 +717,7 @@ static const struct {
     CASE(freed_communicators_leave_nothing, "ucc#925, ompi#13767: leaks and crashes"),
     ONLY(a_communicator_is_freed_with_a_call_under_way, "ompi#13767"),
     CASE(a_communicator_that_goes_late_leaves_nothing, NULL),
+    CASE(callbacks_may_use_a_communicator_that_goes, NULL),
     CASE(a_handle_is_used_again_for_another_type, NULL),
     CASE(a_types_attributes_are_left_alone, NULL),
     CASE(types_may_have_large_counts, NULL),

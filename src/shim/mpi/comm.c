@@ -447,11 +447,29 @@ static struct shim_comm *comm_look_up(MPI_Comm comm)
     return found ? value : comm_attach(comm);
 }
 
+/* A communicator that this thread is about to free. */
+struct shim_freed {
+    MPI_Comm comm;
+    const struct shim_freed *outer;
+};
+
+static int is_freed(MPI_Comm comm)
+{
+    const struct shim_freed *freed = shim_thread.freed;
+    while (freed != NULL && freed->comm != comm) {
+        freed = freed->outer;
+    }
+    return freed != NULL;
+}
+
 struct shim_comm *shim_comm_find(MPI_Comm comm)
 {
     unsigned generation = __atomic_load_n(&shim_generation, __ATOMIC_ACQUIRE);
     if (!is_mpi_running() || comm == MPI_COMM_NULL) {
         return NULL;
+    }
+    if (RONDO_UNLIKELY(shim_thread.freed != NULL) && is_freed(comm)) {
+        return &shut;
     }
     late_end();
     struct shim_comm *c = comm_look_up(comm);
@@ -461,6 +479,43 @@ struct shim_comm *shim_comm_find(MPI_Comm comm)
         shim_thread.generation = generation;
     }
     return c;
+}
+
+/* ---- communicators that are freed ---- */
+
+/* Without a question to MPI, which calls an error handler for what is no communicator. */
+static int has_state(MPI_Comm comm)
+{
+    pthread_mutex_lock(&process.lock);
+    const struct shim_comm *c = process.first;
+    while (c != NULL && c->comm != comm) {
+        c = c->next;
+    }
+    pthread_mutex_unlock(&process.lock);
+    return c != NULL;
+}
+
+/* The callbacks of the program's attributes may make collectives on it. Those go to MPI on all ranks, where
+ * the state's own attribute would go before or after the others by the order in which a rank has set them. */
+static int comm_free(int (*function)(MPI_Comm *), MPI_Comm *comm)
+{
+    struct shim_freed freed = { comm != NULL ? *comm : MPI_COMM_NULL, shim_thread.freed };
+    if (freed.comm != MPI_COMM_WORLD && has_state(freed.comm)) {
+        PMPI_Comm_delete_attr(freed.comm, process.keyval);
+    }
+    shim_thread.freed = &freed;
+    int code = function(comm);
+    shim_thread.freed = freed.outer;
+    return code;
+}
+
+int MPI_Comm_free(MPI_Comm *comm) { return comm_free(PMPI_Comm_free, comm); }
+
+int MPI_Comm_disconnect(MPI_Comm *comm)
+{
+    int helped = shim_help_begin(), code = comm_free(PMPI_Comm_disconnect, comm);
+    shim_help_end(helped);
+    return code;
 }
 
 /* ---- Rondo's communicator ---- */

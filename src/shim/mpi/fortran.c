@@ -174,20 +174,26 @@ SHIM_TABLE(ROW_, )
 SHIM_TABLE(INIT_ROW_, )
 #endif
 
-/* Persistent requests: started and freed by us as well. */
-void mpi_start_f08_(F *request, F *ierror);
-void mpi_start_f08_(F *request, F *ierror)
-{
-    MPI_Request handle = PMPI_Request_f2c(*request);
-    int code = MPI_Start(&handle);
-    if (code == MPI_SUCCESS) {
-        *request = PMPI_Request_c2f(handle);
-    }
-    if (ierror != NULL) {
-        *ierror = code;
-    }
-}
-SPELLINGS(mpi_start, MPI_START, F *request COMMA F *ierror)
+/* Functions of one handle: persistent requests are started and freed by us as well, and communicators freed. */
+#define FORTRAN_HANDLE(name, NAME, Name, Type)      \
+    void mpi_##name##_f08_(F *at, F *ierror);       \
+    void mpi_##name##_f08_(F *at, F *ierror)        \
+    {                                               \
+        MPI_##Type handle = PMPI_##Type##_f2c(*at); \
+        int code = MPI_##Name(&handle);             \
+        if (code == MPI_SUCCESS) {                  \
+            *at = PMPI_##Type##_c2f(handle);        \
+        }                                           \
+        if (ierror != NULL) {                       \
+            *ierror = code;                         \
+        }                                           \
+    }                                               \
+    SPELLINGS(mpi_##name, MPI_##NAME, F *at COMMA F *ierror)
+
+FORTRAN_HANDLE(start, START, Start, Request)
+FORTRAN_HANDLE(request_free, REQUEST_FREE, Request_free, Request)
+FORTRAN_HANDLE(comm_free, COMM_FREE, Comm_free, Comm)
+FORTRAN_HANDLE(comm_disconnect, COMM_DISCONNECT, Comm_disconnect, Comm)
 
 void mpi_startall_f08_(F *count, F *requests, F *ierror);
 void mpi_startall_f08_(F *count, F *requests, F *ierror)
@@ -201,18 +207,4 @@ void mpi_startall_f08_(F *count, F *requests, F *ierror)
     }
 }
 SPELLINGS(mpi_startall, MPI_STARTALL, F *count COMMA F *requests COMMA F *ierror)
-
-void mpi_request_free_f08_(F *request, F *ierror);
-void mpi_request_free_f08_(F *request, F *ierror)
-{
-    MPI_Request handle = PMPI_Request_f2c(*request);
-    int code = MPI_Request_free(&handle);
-    if (code == MPI_SUCCESS) {
-        *request = PMPI_Request_c2f(handle);
-    }
-    if (ierror != NULL) {
-        *ierror = code;
-    }
-}
-SPELLINGS(mpi_request_free, MPI_REQUEST_FREE, F *request COMMA F *ierror)
 #endif

@@ -50,7 +50,7 @@
 #define EACH_(Y, NAME, name, Name) NAMES_(Y, NAME, name, Name)
 #define WAIT_(Y, Name) Y(MPI_##Name)
 /* Y(function) for every function, but those that begin MPI. */
-#define EVERY_(Y) SHIM_TABLE(EACH_, Y) STARTS_(Y) WAITS_(Y)
+#define EVERY_(Y) SHIM_TABLE(EACH_, Y) STARTS_(Y) FREES_(Y) WAITS_(Y)
 #define INITS_(Y)                   \
     Y(MPI_Init)                     \
     Y(MPI_Init_thread)              \
@@ -62,6 +62,11 @@
     Y(MPI_Request_free)               \
     FORTRAN_(Y, mpi_start, MPI_START) \
     FORTRAN_(Y, mpi_startall, MPI_STARTALL) FORTRAN_(Y, mpi_request_free, MPI_REQUEST_FREE)
+#define FREES_(Y)                             \
+    Y(MPI_Comm_free)                          \
+    Y(MPI_Comm_disconnect)                    \
+    FORTRAN_(Y, mpi_comm_free, MPI_COMM_FREE) \
+    FORTRAN_(Y, mpi_comm_disconnect, MPI_COMM_DISCONNECT)
 #define WAITS_(Y)               \
     SHIM_POLLED_TABLE(WAIT_, Y) \
     SHIM_POLLED_LARGE_TABLE(WAIT_, Y) SHIM_ASKED_TABLE(WAIT_, Y) SHIM_HELPED_TABLE(WAIT_, Y)
@@ -224,6 +229,7 @@ static any_function slot_fill(const char *name, any_function *slot, int is_wait)
 #define FIRST_WAIT_(function) FIRST_AS_(function, 1)
 SHIM_TABLE(EACH_, FIRST_)
 STARTS_(FIRST_)
+FREES_(FIRST_)
 WAITS_(FIRST_WAIT_)
 
 /* The entries. A jump leaves the arguments where they are; elsewhere the compiler passes on all that there

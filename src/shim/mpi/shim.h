@@ -13,8 +13,9 @@
  *
  * A communicator. State hangs on the program's communicator by an attribute, which a duplicate does not
  * inherit. The Nth call that could be taken over creates Rondo's communicator, after one small MPI_Allreduce
- * in which the ranks agree that all can. The state goes with the communicator, or in MPI_Finalize (a callback
- * of MPI_COMM_SELF), in the order of creation, because all ranks have that in common.
+ * in which the ranks agree that all can. The state goes when the program frees the communicator, before the
+ * callbacks of the program's attributes run, or in MPI_Finalize (a callback of MPI_COMM_SELF), in the order of
+ * creation, because all ranks have that in common.
  *
  * Progress. A call that waits in Rondo makes progress in MPI (rondo_mpi.h). The other way, a pending
  * non-blocking call moves in each call of MPI that waits: the library runs Rondo from its progress engine, or
@@ -162,6 +163,7 @@ struct shim_thread {
     unsigned generation;
     int inside; /* in a call of Rondo, enum shim_inside */
     struct shim_types *types;
+    const struct shim_freed *freed; /* NULL: it frees no communicator */
 };
 extern __thread struct shim_thread shim_thread __attribute__((tls_model("initial-exec")));
 extern unsigned shim_generation;
