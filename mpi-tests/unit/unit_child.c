@@ -667,6 +667,60 @@ static void a_shrink_that_drops_calls_ends_them_on_all_ranks(void **state)
     pthread_barrier_destroy(&meet);
 }
 
+struct parents_end {
+    pthread_barrier_t meet;
+    int enters; /* rank 1 calls the shrink that fails, too */
+};
+
+/* The parent ends while rank 0 waits in a shrink that rank 1 has yet to call. */
+static void shrink_as_the_parent_ends(struct fake_rank *r)
+{
+    struct parents_end *end = r->arg;
+    rondo_config config = RONDO_CONFIG_INIT;
+    rondo_comm *child = NULL, *small = NULL;
+    rondo_status error;
+    const int members[2] = { 0, 1 }, gone = 2;
+    config.blocking = 0;
+    if (r->rank == 0) {
+        error = rondo_comm_shrink(r->comm, &gone, 1, RONDO_SHRINK_DEFAULT, &config, &child);
+        FAKE_CHECK(r, error == RONDO_IN_PROGRESS, "without rank 1: %s", rondo_status_string(error));
+    }
+    pthread_barrier_wait(&end->meet);
+    if (r->rank == gone) {
+        rondo_control_end(r->comm->ctx->wiring.control, RONDO_REMOTE_ERROR, gone, RONDO_LOSS_DEAD,
+                          "rank 2 of the parent exited");
+    }
+    pthread_barrier_wait(&end->meet);
+    if (r->rank == 0) {
+        error = poll_child(child);
+        FAKE_CHECK(r, error == RONDO_REMOTE_ERROR, "%s", rondo_status_string(error));
+        FAKE_OK(r, rondo_comm_abort(child));
+    } else if (r->rank == 1 && end->enters) {
+        FAKE_ERROR(r, rondo_comm_shrink(r->comm, &gone, 1, RONDO_SHRINK_DEFAULT, NULL, &small),
+                   RONDO_REMOTE_ERROR, "rank 2 of the parent exited");
+    }
+    pthread_barrier_wait(&end->meet);
+    if (r->rank != gone) {
+        FAKE_OK(r, rondo_comm_shrink(r->comm, &gone, 1, RONDO_SHRINK_ABORT, NULL, &small));
+        check_child(r, small, members, 2);
+        FAKE_OK(r, rondo_comm_destroy(small));
+    }
+    FAKE_OK(r, rondo_comm_abort(r->comm));
+    r->comm = NULL;
+}
+
+static void shrinks_meet_after_one_that_the_parents_end_refused(void **state)
+{
+    struct parents_end end;
+    (void)state;
+    fake_params("INIT_TIMEOUT", "10s", NULL);
+    pthread_barrier_init(&end.meet, NULL, 3);
+    for (end.enters = 0; end.enters < 2; end.enters++) {
+        fake_ranks(3, shrink_as_the_parent_ends, &end);
+    }
+    pthread_barrier_destroy(&end.meet);
+}
+
 /* ---- faults ---- */
 
 /* The creation of a child fails on one rank: all ranks get the same error, and the parent still works. */
@@ -734,6 +788,7 @@ int main(void)
         cmocka_unit_test(wrong_shrinks_are_errors),
         cmocka_unit_test(splits_go_on_after_one_that_a_rank_refused),
         cmocka_unit_test(a_shrink_that_drops_calls_ends_them_on_all_ranks),
+        cmocka_unit_test(shrinks_meet_after_one_that_the_parents_end_refused),
         cmocka_unit_test(a_failed_split_leaves_the_parent_usable),
     };
     fake_watchdog(120);

@@ -200,12 +200,12 @@ static rondo_status survivors(const struct rondo_ctx *parent, const int *exclude
     return status;
 }
 
-/* The serial counts shrinks to the same members, so all members compute the same tag, however often others
- * have shrunk without them. */
-static rondo_status shrink_tag(struct rondo_ctx *parent, const int *members, int n, uint64_t *tag)
+/* The serial counts shrinks to the same members with the same flags, so all members compute the same tag,
+ * however often others have shrunk without them, and whoever was refused one for the parent's end. */
+static rondo_status shrink_tag(struct rondo_ctx *parent, const int *members, int n, int flags, uint64_t *tag)
 {
     size_t bytes = sizeof(*members) * (size_t)n;
-    uint64_t hash = rondo_hash(members, bytes, parent->job.hash);
+    uint64_t hash = rondo_hash(members, bytes, parent->job.hash + (uint64_t)flags);
     struct rondo_shrinks *known = parent->job.shrinks, *grown;
     while (known < parent->job.shrinks + parent->job.nshrinks && known->members != hash) {
         known++;
@@ -220,7 +220,8 @@ static rondo_status shrink_tag(struct rondo_ctx *parent, const int *members, int
         rondo_free(parent->job.shrinks);
         parent->job.shrinks = grown;
     }
-    *tag = rondo_child_tag(parent->job.hash, "shrink", ++known->n, members, bytes);
+    *tag = rondo_child_tag(parent->job.hash, flags == RONDO_SHRINK_ABORT ? "shrink over" : "shrink",
+                           ++known->n, members, bytes);
     return RONDO_SUCCESS;
 }
 
@@ -294,14 +295,15 @@ static rondo_status shrink(struct rondo_ctx *parent, const int *exclude, int nex
     if (__atomic_load_n(&parent->life.revoked, __ATOMIC_ACQUIRE)) {
         flags = RONDO_SHRINK_ABORT; /* it has ended its calls already */
     }
-    if (flags == RONDO_SHRINK_ABORT) {
-        end_calls(parent);
-    } else {
-        RONDO_TRY(rondo_ctx_ready(parent));
-        RONDO_TRY(parent->backend->drain(parent));
-    }
     RONDO_TRY(survivors(parent, exclude, nexclude, &members, &n, &self));
-    status = shrink_tag(parent, members, n, &tag);
+    status = shrink_tag(parent, members, n, flags,
+                        &tag); /* the others count it, whatever becomes of it here */
+    if (status == RONDO_SUCCESS && flags == RONDO_SHRINK_ABORT) {
+        end_calls(parent);
+    } else if (status == RONDO_SUCCESS) {
+        status = rondo_ctx_ready(parent);
+        status = status == RONDO_SUCCESS ? parent->backend->drain(parent) : status;
+    }
     if (status == RONDO_SUCCESS) {
         status = start_among(parent, self, members, n, tag, flags == RONDO_SHRINK_ABORT ? OVER_ENDED : 0,
                              config, newcomm);

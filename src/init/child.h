@@ -5,9 +5,9 @@
 #include "comm/comm.h"
 #include "net/bootstrap/bootstrap.h"
 
-/* How often a parent has been shrunk to the same members. */
+/* How often a parent has been shrunk to the same members with the same flags. */
 struct rondo_shrinks {
-    uint64_t members; /* their hash */
+    uint64_t members; /* hash of these and the flags */
     uint64_t n;
 };
 /** Hash what identifies a child's bootstrap: its kind, the serial of the call on the parent, and `part`,
