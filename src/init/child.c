@@ -428,10 +428,8 @@ rondo_status rondo_engine_revoke(rondo_comm *comm)
                                         ctx->job.rank, ctx->job.name),
                        ctx->job.rank);
     } else if (__atomic_load_n(&ctx->life.state, __ATOMIC_ACQUIRE) == RONDO_COMM_FAILED) {
-        status = RONDO_SUCCESS; /* another rank was first, or an error */
-    }
-    if (status == RONDO_SUCCESS) {
         __atomic_store_n(&ctx->life.revoked, 1, __ATOMIC_RELEASE);
+        status = RONDO_SUCCESS; /* another rank was first, or an error */
     }
     rondo_comm_unvisit(comm);
     return status;
