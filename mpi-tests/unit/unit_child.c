@@ -769,6 +769,36 @@ static void a_failed_split_leaves_the_parent_usable(void **state)
     }
 }
 
+/* A rank that fails once all have told their colours tells those of its own, and no others. */
+static void fail_in_colors(struct fake_rank *r)
+{
+    rondo_comm *child = NULL;
+    const int members[1] = { 3 };
+    create_then_set(r, r->arg, "30s", "rank=1,phase=colors,act=fail");
+    if (r->rank == 3) {
+        FAKE_OK(r, rondo_comm_split(r->comm, 1, 0, NULL, &child));
+        check_child(r, child, members, 1);
+        FAKE_OK(r, rondo_comm_destroy(child));
+    } else {
+        FAKE_ERROR(r, rondo_comm_split(r->comm, 0, -r->rank, NULL, &child),
+                   r->rank == 1 ? RONDO_INTERNAL_ERROR : RONDO_REMOTE_ERROR, "injected failure in colors");
+        FAKE_CHECK(r, strncmp(rondo_last_error(NULL), "rank 1 on ", 10) == 0, "%s", rondo_last_error(NULL));
+    }
+    FAKE_CALL(r, .coll = FAKE_ALL_REDUCE, .type = RONDO_INT32, .count = 10);
+    FAKE_OK(r, rondo_comm_destroy(r->comm));
+}
+
+static void a_split_that_fails_after_the_colours_ends_for_its_colour(void **state)
+{
+    pthread_barrier_t meet;
+    (void)state;
+    needs_faults();
+    pthread_barrier_init(&meet, NULL, 4);
+    fake_params(NULL);
+    fake_ranks_bare(4, fail_in_colors, &meet);
+    pthread_barrier_destroy(&meet);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -790,6 +820,7 @@ int main(void)
         cmocka_unit_test(a_shrink_that_drops_calls_ends_them_on_all_ranks),
         cmocka_unit_test(shrinks_meet_after_one_that_the_parents_end_refused),
         cmocka_unit_test(a_failed_split_leaves_the_parent_usable),
+        cmocka_unit_test(a_split_that_fails_after_the_colours_ends_for_its_colour),
     };
     fake_watchdog(120);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,8 +4,9 @@
  * exits without cleaning up (exit) or sleeps (delay:MS), or the point fails (fail). An absent word matches
  * everything.
  *
- * Phases: the rounds of creation (open, peers, graphs, shapes, connections, ready, hello), names (after
- * graphs), control (after ready, before the control plane runs), `call` and `plan` (it is not issued), where
+ * Phases: the rounds of creation (open, peers, graphs, shapes, connections, ready, hello), colors and names
+ * (after the rounds colors and graphs; of colors it is the parent's rank), control (after ready, before the
+ * control plane runs), `call` and `plan` (it is not issued), where
  * op is the number of the collective, and of tensors tensor_ack, tensor_content and tensor_help, where it is
  * that of the acknowledgement, the content that arrives, or the entry of the ring whose copy this rank helps
  * with.

@@ -133,6 +133,7 @@ static rondo_status init_end(struct rondo_init *init, rondo_status status, int r
     rondo_free(init->all);
     rondo_free(init->texts);
     rondo_free(init->reason);
+    rondo_free(init->members);
     rondo_free(init->exchange_peers);
     rondo_free(init->copies);
     rondo_free(init->hello);

@@ -1,6 +1,7 @@
 /* Phase "colors", the first of a split: the parent's ranks exchange colours; those of one colour go on. */
 #include <stdlib.h>
 
+#include "base/fault.h"
 #include "base/mem.h"
 #include "base/param.h"
 #include "comm/backend.h"
@@ -23,6 +24,7 @@ static rondo_status start_colors(struct rondo_init *init)
 {
     struct color_record *mine;
     rondo_init_arm_faults(init);
+    RONDO_TRY(RONDO_NEW_ARRAY(init->members, init->bootstrap->nranks, "the members of a split"));
     RONDO_TRY(rondo_init_new_round(init, sizeof(*mine), init->bootstrap->nranks));
     mine = init->mine;
     mine->color = init->split.color;
@@ -33,15 +35,13 @@ static rondo_status start_colors(struct rondo_init *init)
     return rondo_init_allgather(init);
 }
 
-/* Ranks of the parent with this rank's colour, ordered by (key, rank). */
-struct member {
-    int key, rank;
-};
-static int by_key(const void *x, const void *y)
+/* By key, then by rank. */
+static int by_key(const void *x, const void *y, void *init)
 {
-    const struct member *a = x, *b = y;
-    return a->key != b->key ? (a->key > b->key) - (a->key < b->key)
-                            : (a->rank > b->rank) - (a->rank < b->rank);
+    int a = *(const int *)x, b = *(const int *)y;
+    int key_a = ((const struct color_record *)rondo_init_record(init, a))->key;
+    int key_b = ((const struct color_record *)rondo_init_record(init, b))->key;
+    return key_a != key_b ? (key_a > key_b) - (key_a < key_b) : (a > b) - (a < b);
 }
 
 /* Do all members inherit, with the parameters that the parent's ranks had? */
@@ -58,57 +58,52 @@ static int all_inherit(const struct rondo_init *init, const int *ranks, int n)
     return 1;
 }
 
-static rondo_status join_color(struct rondo_init *init, struct member *member, int *ranks)
+/* The others of this colour wait for this rank from here on, and only they: what fails is told to them. */
+static rondo_status join_color(struct rondo_init *init, int self, int n)
 {
     struct rondo_ctx *ctx = init->ctx, *parent = init->split.parent;
     uint64_t tag = rondo_child_tag(parent->job.hash, "color", init->split.child, &init->split.color,
                                    sizeof(init->split.color));
-    int n = 0, self = -1;
-    for (int r = 0; r < parent->job.nranks; r++) {
-        const struct color_record *record = rondo_init_record(init, r);
-        if (record->color == init->split.color) {
-            member[n].key = record->key;
-            member[n++].rank = r;
+    if (n == 1) {
+        init->bootstrap->ops->close(init->bootstrap, 1);
+        init->bootstrap = NULL;
+        RONDO_TRY(rondo_child_bootstrap(parent, init->members, n, self, tag, 0, &init->bootstrap));
+    } else {
+        rondo_bootstrap_control_divide(init->bootstrap, init->members, n, self, tag);
+        if (rondo_child_in_node(parent)) {
+            rondo_bootstrap_control_node(init->bootstrap, init->split.child, 1);
         }
     }
-    qsort(member, (size_t)n, sizeof(*member), by_key);
-    for (int i = 0; i < n; i++) {
-        ranks[i] = member[i].rank;
-        self = ranks[i] == parent->job.rank ? i : self;
+    RONDO_TRY(rondo_fault("colors", parent->job.rank, 0));
+    if (all_inherit(init, init->members, n)) {
+        RONDO_TRY(rondo_child_inherit(ctx, parent, init->members, n, tag));
     }
-    if (all_inherit(init, ranks, n)) {
-        RONDO_TRY(rondo_child_inherit(ctx, parent, ranks, n, tag));
-    }
-    init->bootstrap->ops->close(init->bootstrap, 1);
-    init->bootstrap = NULL;
     ctx->job.rank = self;
     ctx->job.nranks = n;
     __atomic_store_n(&ctx->job.agreed, 1, __ATOMIC_RELEASE);
-    RONDO_TRY(rondo_child_bootstrap(parent, ranks, n, self, tag, 0, &init->bootstrap));
-    if (n > 1 && rondo_child_in_node(parent)) {
-        rondo_bootstrap_control_node(init->bootstrap, init->split.child, 1);
-    }
     return RONDO_SUCCESS;
 }
 
 static rondo_status finish_colors(struct rondo_init *init)
 {
-    struct member *member;
-    int *ranks;
-    rondo_status status;
+    const struct rondo_ctx *parent = init->split.parent;
+    int n = 0, self = 0;
     if (init->split.color == RONDO_SPLIT_NOCOLOR) {
         init->ctx->job.nranks = 0;
         __atomic_store_n(&init->ctx->job.agreed, 1, __ATOMIC_RELEASE);
         return RONDO_SUCCESS;
     }
-    RONDO_TRY(RONDO_NEW_ARRAY(member, init->split.parent->job.nranks, "the members of a split"));
-    status = RONDO_NEW_ARRAY(ranks, init->split.parent->job.nranks, "the members of a split");
-    if (status == RONDO_SUCCESS) {
-        status = join_color(init, member, ranks);
-        rondo_free(ranks);
+    for (int r = 0; r < parent->job.nranks; r++) {
+        const struct color_record *record = rondo_init_record(init, r);
+        if (record->color == init->split.color) {
+            init->members[n++] = r;
+        }
     }
-    rondo_free(member);
-    return status;
+    qsort_r(init->members, (size_t)n, sizeof(*init->members), by_key, init);
+    while (init->members[self] != parent->job.rank) {
+        self++;
+    }
+    return join_color(init, self, n);
 }
 
 /* A split may wait for the place that an older one has in the parent's segment (bootstrap_node.h). The

@@ -114,6 +114,7 @@ struct rondo_init {
                       * rondo_node_measured, where merges is 1 */
     int merges;      /* round "done" is a reduction */
     struct rondo_shm probe;
+    int *members; /* of a split: the parent's ranks of this rank's colour, in the child's order */
     int params_differ;
     int *exchange_peers;
     int nexchange;

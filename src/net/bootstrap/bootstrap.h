@@ -93,8 +93,13 @@ void rondo_bootstrap_control_sent(const struct rondo_bootstrap *b, uint64_t *par
 struct rondo_control;
 rondo_status rondo_bootstrap_control(struct rondo_control *parent, const int *members, int n, int self,
                                      uint64_t tag, int over_ended, struct rondo_bootstrap **b);
+/** Between two rounds, have some of the members go on alone, as a child of theirs. It cannot fail, and who ends
+ * it from here on tells these members only. members, self, tag: as above */
+void rondo_bootstrap_control_divide(struct rondo_bootstrap *b, const int *members, int n, int self,
+                                    uint64_t tag);
 /**
- * For a split of a parent of one node, before the first round: small rounds go through the parent's segment.
+ * For a split of a parent of one node, before the first round of each group: small rounds go through the
+ * parent's segment.
  * @param serial  counts the parent's splits from 1; all ranks that take part in this one end it later
  * @param of_child  0: b has all of the parent's ranks, and one such round; 1: b has the child's */
 void rondo_bootstrap_control_node(struct rondo_bootstrap *b, uint64_t serial, int of_child);

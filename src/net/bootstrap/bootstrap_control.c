@@ -387,6 +387,23 @@ static rondo_status check_members(struct rondo_control *parent, const int *membe
     return RONDO_SUCCESS;
 }
 
+static void set_group(struct control_bootstrap *b, const int *members, int n, int self, uint64_t tag)
+{
+    struct rondo_control *parent = b->parent;
+    memcpy(b->members, members, sizeof(int) * (size_t)n);
+    b->base.rank = self;
+    b->base.nranks = n;
+    b->base.root_world_rank = members[0];
+    /* Hashed, so that they differ from those of other children and of the parent's own messages. */
+    b->data_tag = rondo_hash("child data", 10, rondo_hash(&tag, sizeof(tag), parent->head->comm_hash));
+    b->note_tag = rondo_hash("child note", 10, b->data_tag);
+    if (parent->wire != NULL) { /* a child of one node has no use for a secret */
+        rondo_auth_derive(parent->peers[0].id.nonce, "rondo child", &tag, sizeof(tag), b->secret,
+                          sizeof(b->secret));
+        b->base.secret = b->secret;
+    }
+}
+
 rondo_status rondo_bootstrap_control(struct rondo_control *parent, const int *members, int n, int self,
                                      uint64_t tag, int over_ended, struct rondo_bootstrap **b)
 {
@@ -396,27 +413,28 @@ rondo_status rondo_bootstrap_control(struct rondo_control *parent, const int *me
     RONDO_TRY(RONDO_NEW(made, "bootstrap of a child"));
     RONDO_TRY_GOTO(RONDO_NEW_ARRAY(made->members, n, "bootstrap's members"), fail);
     RONDO_TRY_GOTO(rondo_rounds_init(&made->rounds, self, n, &rounds_ops, made), fail);
-    memcpy(made->members, members, sizeof(int) * (size_t)n);
     made->base.ops = &control_ops;
-    made->base.rank = self;
-    made->base.nranks = n;
-    made->base.root_world_rank = members[0];
     made->parent = parent;
     made->over_ended = over_ended;
-    /* Hashed, so that they differ from those of other children and of the parent's own messages. */
-    made->data_tag = rondo_hash("child data", 10, rondo_hash(&tag, sizeof(tag), parent->head->comm_hash));
-    made->note_tag = rondo_hash("child note", 10, made->data_tag);
-    if (parent->wire != NULL) { /* a child of one node has no use for a secret */
-        rondo_auth_derive(parent->peers[0].id.nonce, "rondo child", &tag, sizeof(tag), made->secret,
-                          sizeof(made->secret));
-        made->base.secret = made->secret;
-    }
+    set_group(made, members, n, self, tag);
     *b = &made->base;
     return RONDO_SUCCESS;
 fail:
     rondo_free(made->members);
     rondo_free(made);
     return status;
+}
+
+void rondo_bootstrap_control_divide(struct rondo_bootstrap *b, const int *members, int n, int self,
+                                    uint64_t tag)
+{
+    struct control_bootstrap *made = self_of(b);
+    rondo_control_forget(made->parent, made->data_tag);
+    rondo_control_forget(made->parent, made->note_tag);
+    rondo_rounds_reset(&made->rounds, self, n);
+    made->node = (struct rondo_node_rounds){ 0 };
+    made->next_look = 0;
+    set_group(made, members, n, self, tag);
 }
 
 void rondo_bootstrap_control_node(struct rondo_bootstrap *b, uint64_t serial, int of_child)

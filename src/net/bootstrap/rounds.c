@@ -31,6 +31,20 @@ void rondo_rounds_release(struct rondo_rounds *r)
     rondo_free(r->late);
 }
 
+void rondo_rounds_reset(struct rondo_rounds *r, int rank, int n)
+{
+    rondo_free(r->heard);
+    rondo_free(r->late);
+    *r = (struct rondo_rounds){ .ops = r->ops,
+                                .arg = r->arg,
+                                .n = n,
+                                .place = rondo_subtree_of(rank, n),
+                                .part = r->part,
+                                .in = r->in,
+                                .out = r->out,
+                                .capacity = r->capacity };
+}
+
 /* ---- flows ---- */
 
 struct rondo_rounds_flow *rondo_rounds_open_flow(struct rondo_rounds_flow *flows, int n, int rank)

@@ -143,6 +143,8 @@ struct rondo_rounds {
 rondo_status rondo_rounds_init(struct rondo_rounds *r, int rank, int n, const struct rondo_rounds_ops *ops,
                                void *arg);
 void rondo_rounds_release(struct rondo_rounds *r);
+/** Begin anew in another group, of the same owner. */
+void rondo_rounds_reset(struct rondo_rounds *r, int rank, int n);
 /** Start an allgather; this rank's record is in the table already. */
 void rondo_rounds_allgather(struct rondo_rounds *r, size_t record, int64_t now);
 /** Start a reduction: this rank's record is the first of its table, which has room for
