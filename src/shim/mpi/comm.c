@@ -531,10 +531,9 @@ static int is_gpu_library(struct dl_phdr_info *info, size_t bytes, void *arg)
         "libcudart.so",
 #endif
     };
-    const char *slash = strrchr(info->dlpi_name, '/'), *name = slash != NULL ? slash + 1 : info->dlpi_name;
     (void)bytes, (void)arg;
     for (size_t i = 0; i < RONDO_COUNTOF(names); i++) {
-        if (strncmp(name, names[i], strlen(names[i])) == 0) {
+        if (shim_file_begins(info->dlpi_name, names[i])) {
             return 1;
         }
     }
@@ -550,7 +549,7 @@ int shim_comm_is_full(void)
 struct vote {
     int64_t against; /* an enum shim_reason; the largest counts */
     int64_t host, minus_host;
-    int64_t no_requests;
+    int64_t no_requests, no_starts;
     int64_t uses_gpu, no_gpu;
 };
 
@@ -561,6 +560,7 @@ static void vote_fill(const struct shim_cells *cells, const struct shim_gpu *gpu
     mine->host = (int64_t)((hello.host_hash ^ hello.pidns * 31) >> 2);
     mine->minus_host = -mine->host;
     mine->no_requests = !shim_progress_works();
+    mine->no_starts = !shim_starts_are_seen();
     mine->uses_gpu = shim_gpu_is_used();
     mine->no_gpu = gpu == NULL || !shim_gpu_works();
     mine->against = cells == NULL                           ? SHIM_BY_FAILED
@@ -608,6 +608,7 @@ static enum shim_reason make_agreed(struct shim_comm *c, const struct shim_cells
     }
     c->one_host = all.host == -all.minus_host;
     c->moves_requests = !all.no_requests;
+    c->starts_requests = !all.no_starts;
     if (!all.uses_gpu) {
         shim_gpu_free(c->gpu);
         c->gpu = NULL;

@@ -16,6 +16,13 @@ static const struct shim_mpi shim_mpis[] = {
 #undef SHIM_MPI_ROW_
 };
 
+static inline int shim_file_begins(const char *path, const char *prefix)
+{
+    const char *slash = strrchr(path, '/'), *file = slash != NULL ? slash + 1 : path;
+    return strncmp(file, prefix, strlen(prefix)) == 0;
+}
+static const char shim_face_prefix[] = "librondo_pmpi"; /* of the faces, and of what opens them */
+
 /** Find the MPI whose library has this path; its version may be longer (libmpi.so.40.30.4).
  * @return NULL: none */
 static inline const struct shim_mpi *shim_mpi_of(const char *path)

@@ -133,6 +133,9 @@ int shim_takes_persistent(struct shim_call *call)
     if (c->cells == NULL) {
         return shim_leave(call, c->leaves);
     }
+    if (!c->starts_requests) {
+        return shim_leave(call, SHIM_BY_REQUEST);
+    }
     if (!shim_takes_request(call)) {
         return 0;
     }

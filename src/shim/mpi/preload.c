@@ -124,13 +124,6 @@ struct search {
     void *found;
 };
 
-static int file_begins(const char *path, const char *prefix)
-{
-    const char *slash = strrchr(path, '/'), *file = slash != NULL ? slash + 1 : path;
-    return strncmp(file, prefix, strlen(prefix)) == 0;
-}
-static const char face_prefix[] = "librondo_pmpi"; /* of this library, too */
-
 static int library_has(struct dl_phdr_info *info, size_t bytes, void *arg)
 {
     struct search *search = arg;
@@ -138,7 +131,8 @@ static int library_has(struct dl_phdr_info *info, size_t bytes, void *arg)
     (void)bytes;
     void *library = dlopen(info->dlpi_name, RTLD_LAZY | RTLD_NOLOAD);
     void *symbol = library != NULL ? dlsym(library, search->name) : NULL;
-    if (symbol != NULL && dladdr(symbol, &where) != 0 && !file_begins(where.dli_fname, face_prefix)) {
+    if (symbol != NULL && dladdr(symbol, &where) != 0 &&
+        !shim_file_begins(where.dli_fname, shim_face_prefix)) {
         search->found = symbol;
     }
     if (library != NULL) {
@@ -196,8 +190,8 @@ static void *program_function(const char *name)
 {
     void *found = is_bare(name) ? own_function(name) : NULL;
     Dl_info info;
-    return found != NULL && dladdr(found, &info) != 0 && !file_begins(info.dli_fname, "libmpi") ? found
-                                                                                                : NULL;
+    return found != NULL && dladdr(found, &info) != 0 && !shim_file_begins(info.dli_fname, "libmpi") ? found
+                                                                                                     : NULL;
 }
 
 /* Waits that the face does not need stay as they were. @return what the slot holds now */

@@ -11,7 +11,9 @@
  * calls of its communicators to MPI.
  */
 #include "shim/mpi/helper.h"
+#include "shim/mpi/mpis.h"
 #include "shim/mpi/shim.h"
+#include "shim/mpi/wait.def"
 
 #include <dlfcn.h>
 #include <link.h>
@@ -25,7 +27,8 @@ static struct {
     pthread_mutex_t lock;
     hook_install *install;
     task_start *start;
-    int running; /* the hook is installed, or there is a task */
+    int running;       /* the hook is installed, or there is a task */
+    int waits, starts; /* the program's calls of what waits, and of what starts persistent calls, come here */
 } process = { .lock = PTHREAD_MUTEX_INITIALIZER };
 int shim_waits_are_taken;
 
@@ -39,6 +42,44 @@ static void *mpi_symbol(const char *name)
     return library != NULL ? dlsym(library, name) : NULL;
 }
 
+/* Does the program's call of this function come to Rondo? Not if a tool that comes before it has its own, which
+ * calls PMPI. */
+static int comes_here(const char *name)
+{
+    void *function = dlsym(RTLD_DEFAULT, name);
+    const ElfW(Sym) *symbol = NULL;
+    Dl_info info;
+    return function == NULL || dladdr1(function, &info, (void **)&symbol, RTLD_DL_SYMENT) == 0 ||
+           (symbol != NULL && symbol->st_shndx == SHN_UNDEF) || /* a program's jump to what comes next */
+           shim_file_begins(info.dli_fname, shim_face_prefix);
+}
+
+static int all_come_here(const char *const *names, size_t n)
+{
+    while (n > 0 && comes_here(names[n - 1])) {
+        n--;
+    }
+    return n == 0;
+}
+
+/* A tool need not know the calls that make requests, and then hides those that Rondo needs to see. */
+static void look_for_tools(void)
+{
+#define WAIT_(ctx, Name) "MPI_" #Name,
+#define COLLECTIVE_(ctx, NAME, name, Name) "MPI_" #Name,
+    static const char *const waits[] = { SHIM_POLLED_TABLE(WAIT_, ) SHIM_POLLED_LARGE_TABLE(WAIT_, )
+                                             SHIM_HELPED_TABLE(WAIT_, ) SHIM_TABLE(COLLECTIVE_, ) };
+    static const char *const starts[] = { "MPI_Start",  "MPI_Startall",  "MPI_Request_free",
+#ifdef OPEN_MPI
+                                          "mpi_start_", "mpi_startall_", "mpi_request_free_"
+#endif
+    };
+    process.starts = all_come_here(starts, RONDO_COUNTOF(starts));
+    process.waits = shim_waits_are_taken    ? all_come_here(waits, RONDO_COUNTOF(waits))
+                    : process.start != NULL ? comes_here("MPI_Waitall")
+                                            : 1;
+}
+
 static void ways_find(void)
 {
 #ifdef OPEN_MPI
@@ -49,15 +90,15 @@ static void ways_find(void)
     memcpy(&process.start, &symbol, sizeof symbol);
     shim_waits_are_taken = symbol == NULL;
 #endif
+    look_for_tools();
 }
 
 static int is_mpich_fortran(struct dl_phdr_info *info, size_t bytes, void *arg)
 {
     static const char *const names[] = { "libmpichfort.so", "libmpifort.so", "libmpichf90.so" };
-    const char *slash = strrchr(info->dlpi_name, '/'), *name = slash != NULL ? slash + 1 : info->dlpi_name;
     (void)bytes, (void)arg;
     for (size_t i = 0; i < RONDO_COUNTOF(names); i++) {
-        if (strncmp(name, names[i], strlen(names[i])) == 0) {
+        if (shim_file_begins(info->dlpi_name, names[i])) {
             return 1;
         }
     }
@@ -73,8 +114,14 @@ static void ways_find_once(void)
 int shim_progress_works(void)
 {
     ways_find_once();
-    return process.install != NULL ||
-           ((process.start != NULL || shim_waits_are_taken) && dl_iterate_phdr(is_mpich_fortran, NULL) == 0);
+    return process.install != NULL || ((process.start != NULL || shim_waits_are_taken) && process.waits &&
+                                       dl_iterate_phdr(is_mpich_fortran, NULL) == 0);
+}
+
+int shim_starts_are_seen(void)
+{
+    ways_find_once();
+    return process.starts;
 }
 
 /* The task ends when nothing is under way, because MPI_Finalize waits for it. */

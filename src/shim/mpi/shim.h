@@ -139,6 +139,7 @@ struct shim_comm {
     struct shim_gpu *gpu;    /* a rank uses CUDA, so buffers may be on a GPU; NULL: none does */
     int one_host;
     int moves_requests;         /* the waits of all its ranks move non-blocking calls */
+    int starts_requests;        /* all its ranks see the starts of persistent calls */
     struct shim_cells *cells;   /* set: Rondo's communicator exists */
     struct shim_cells *steady;  /* the same, while no cell is on trial and no buffer on a GPU; else NULL */
     struct shim_cell *tried;    /* the cell on trial; NULL: none */
@@ -369,6 +370,8 @@ void shim_gpu_free(struct shim_gpu *gpu);
 
 /** Do MPI's waits in this process move Rondo's calls? */
 int shim_progress_works(void);
+/** Do the calls that start and free persistent requests come here? Not if a tool hides them. */
+int shim_starts_are_seen(void);
 /** A call is under way: from now on they do. */
 void shim_progress_begin(void);
 /** @return how many calls are under way */
