@@ -418,8 +418,8 @@ static int hierarchical_terms(const struct rondo_layout *layout, enum rondo_coll
     return 1;
 }
 
-/* How much more the kernel's copies suffer than conns when cores are oversubscribed, except for an
- * all_reduce in place (measured: 4 ranks on 2 cores). */
+/* How much more the kernel's copies suffer than conns when cores are oversubscribed (measured: 3 and 4 ranks on
+ * 2 cores). */
 static const double cma_oversubscribed = 1.4;
 
 /* GB/s of the kernel's copies. Past the caches two ranks have something faster (measured), more do not. */
@@ -440,10 +440,7 @@ double rondo_cma_cost_us(const struct rondo_layout *layout, enum rondo_algo algo
     enum rondo_coll as = rondo_coll_scheduled_as(coll);
     double copied = (in_place ? twoshot_passes[as].kernel_in_place : twoshot_passes[as].kernel) * 2 *
                     (n - 1) / n * (double)bytes;
-    double slower = layout->model.ranks_per_core > 1
-                        ? (in_place && coll == RONDO_COLL_ALL_REDUCE ? 1 : cma_oversubscribed) *
-                              oversubscribed(layout)
-                        : 1;
+    double slower = m->ranks_per_core > 1 ? cma_oversubscribed * oversubscribed(layout) : 1;
     double hops = hierarchical ? hierarchical_hops(layout, (double)bytes)
                                : m->mailbox_us * n * mean_of_all(m, 0);
     double copy = hierarchical ? 2 * hierarchical_passes(layout) * (double)bytes : copied * mean_of_all(m, 1);
