@@ -2,6 +2,7 @@
  * this one. */
 #include "control_nodes.h"
 
+#include <errno.h>
 #include <sys/socket.h>
 
 static const char *const often = "50ms", *const rarely = "300s"; /* later than all deadlines here */
@@ -254,6 +255,107 @@ static void the_other_connection_of_two_is_watched_when_one_ends(void **state)
     scene_close(&s);
 }
 
+/* ---- who comes back, and what gets lost meanwhile ---- */
+
+static struct rondo_wire_conn *conn_to_2(const struct scene *s)
+{
+    return rondo_wire_conn_of(rondo_wire_process(&s->w.peers[0]), rondo_wire_process(&s->w.peers[2]));
+}
+
+static void who_was_gone_and_calls_is_watched(void **state)
+{
+    struct scene s;
+    struct rondo_auth_hello hello;
+    (void)state;
+    scene_open(&s);
+    for (int i = 0; i < 17; i++) {
+        close(take_call(&s, &hello));
+    }
+    WAIT_FOR(state_of_2(&s) == RONDO_RANK_GONE);
+    int fd = call(&s);
+    assert_int_equal(next_kind(fd), RONDO_WIRE_WATCH);
+    close(fd);
+    WAIT_FOR(state_of_2(&s) == RONDO_RANK_DEAD);
+    scene_close(&s);
+}
+
+static void who_was_cut_off_and_calls_is_alive(void **state)
+{
+    struct scene s;
+    struct rondo_auth_hello hello;
+    (void)state;
+    scene_open(&s);
+    int fd = take_call(&s, &hello);
+    answer(&s, fd, &hello);
+    assert_int_equal(next_kind(fd), RONDO_WIRE_WATCH);
+    rondo_wire_lock();
+    rondo_wire_end(conn_to_2(&s), ETIMEDOUT);
+    rondo_wire_unlock();
+    assert_int_equal(state_of_2(&s), RONDO_RANK_SILENT);
+    int again = call(&s);
+    assert_int_equal(next_kind(again), RONDO_WIRE_ABORT);
+    assert_int_equal(state_of_2(&s), RONDO_RANK_ALIVE);
+    close(fd);
+    close(again);
+    scene_close(&s);
+}
+
+/* The first send says why, those after it only that the connection has ended. */
+static void a_cut_stays_one_when_more_is_sent(void **state)
+{
+    struct scene s;
+    struct rondo_auth_hello hello;
+    (void)state;
+    scene_open(&s);
+    int fd = take_call(&s, &hello);
+    answer(&s, fd, &hello);
+    assert_int_equal(next_kind(fd), RONDO_WIRE_WATCH);
+    rondo_wire_lock();
+    conn_to_2(&s)->cut = ETIMEDOUT;
+    shutdown(conn_to_2(&s)->fd, SHUT_WR);
+    rondo_wire_unlock();
+    rondo_wire_ask(s.w.control[0], 2);
+    close(fd);
+    WAIT_FOR(state_of_2(&s) != RONDO_RANK_ALIVE);
+    assert_int_equal(state_of_2(&s), RONDO_RANK_SILENT);
+    scene_close(&s);
+}
+
+/* Both have called; the connection on which one sends ends with bytes that the other has not got. */
+static void what_is_lost_with_one_connection_of_two_is_no_secret(void **state)
+{
+    static const char zeros[4096];
+    (void)state;
+    for (int in_kernel = 0; in_kernel < 2; in_kernel++) {
+        struct scene s;
+        struct rondo_auth_hello hello;
+        struct rondo_wire_head beat = { .magic = RONDO_WIRE_MAGIC, .kind = RONDO_WIRE_BEAT };
+        char text[RONDO_ERROR_TEXT];
+        int rank;
+        scene_open(&s);
+        int fd = take_call(&s, &hello), other = call(&s);
+        answer(&s, fd, &hello);
+        assert_int_equal(next_kind(fd), RONDO_WIRE_WATCH);
+        rondo_wire_lock();
+        if (in_kernel) {
+            while (send(conn_to_2(&s)->fd, zeros, sizeof(zeros), MSG_DONTWAIT) > 0) {
+            }
+        } else {
+            assert_true(rondo_wire_put_bytes(conn_to_2(&s), zeros, 1));
+        }
+        rondo_wire_unlock();
+        close(fd);
+        WAIT_FOR(rondo_control_aborted(s.w.control[0]));
+        assert_int_equal(rondo_control_reason(s.w.control[0], text, &rank), RONDO_REMOTE_ERROR);
+        assert_int_equal(rank, 2);
+        assert_non_null(strstr(text, "was lost: Connection reset"));
+        assert_int_equal(send(other, &beat, sizeof(beat), MSG_NOSIGNAL), sizeof(beat));
+        WAIT_FOR(state_of_2(&s) == RONDO_RANK_ALIVE);
+        close(other);
+        scene_close(&s);
+    }
+}
+
 /* A process answers no calls before it has joined the communicator. */
 static void without_a_limit_of_creation_an_answer_may_take_for_ever(void **state)
 {
@@ -282,6 +384,10 @@ int main(void)
         cmocka_unit_test(a_call_is_made_again_though_its_communicator_has_ended),
         cmocka_unit_test(a_call_is_made_again_for_a_communicator_that_goes_on),
         cmocka_unit_test(the_other_connection_of_two_is_watched_when_one_ends),
+        cmocka_unit_test(who_was_gone_and_calls_is_watched),
+        cmocka_unit_test(who_was_cut_off_and_calls_is_alive),
+        cmocka_unit_test(a_cut_stays_one_when_more_is_sent),
+        cmocka_unit_test(what_is_lost_with_one_connection_of_two_is_no_secret),
         cmocka_unit_test(without_a_limit_of_creation_an_answer_may_take_for_ever),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

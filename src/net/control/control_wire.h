@@ -4,7 +4,8 @@
  * Each process has one listener (rondo_control_listen), on the interface that the socket device would
  * choose. Whoever first has something to send to a process connects to it; then either side sends on that
  * connection. When both connect at once there are two, and each side keeps to the one it began with, so that
- * messages stay in order. A process counts as lost when its last connection has ended without BYE.
+ * messages stay in order. A process counts as lost when its last connection has ended without BYE, or a
+ * second after one of them has ended with bytes under way.
  *
  * A "process" here has one listener: a process that closes its last communicator closes all connections, and
  * counts as another one when it creates the next. So a BYE or an end of stream that is read late cannot
@@ -160,8 +161,11 @@ struct rondo_wire_conn {
     struct rondo_wire_conn *chain;       /* in its bucket, when `sending` */
     int fd, error;                       /* error: why it has ended; 0: end of stream */
     int cut;                             /* errno of a send that failed because the network did */
-    int ncalls;                          /* again, after the listener had ended the first one */
-    int64_t again_ns;                    /* there is no socket: when to call again; 0: there is one */
+    int lost;                            /* errno of what has ended with bytes under way: this connection, or
+                                          * before, at lost_ns, another with the process */
+    int64_t lost_ns;
+    int ncalls;       /* again, after the listener had ended the first one */
+    int64_t again_ns; /* there is no socket: when to call again; 0: there is one */
     enum rondo_wire_state state, ended_in;
     uint32_t events; /* for which epoll waits */
     uint8_t incoming, sending;
@@ -424,6 +428,10 @@ void rondo_wire_watch_ahead(struct rondo_control *control);
 void rondo_wire_spread_on(struct rondo_control *control);
 /** @return the message with the reason why the communicator has ended. */
 struct rondo_wire_abort rondo_wire_abort_of(struct rondo_control *control);
+/** Leave the judgement of a connection that has ended to the others with that process: it may have been the
+ * only one that was open (both connected at once, or it was called again before this end was seen). @return
+ * their number */
+int rondo_wire_pass_on(const struct rondo_wire_conn *ended);
 /** All connections of a process have ended, this one last. */
 void rondo_wire_lost(const struct rondo_wire_conn *conn);
 /** The process at the other end has said that all its ranks have left. */

@@ -2,11 +2,13 @@
 #include "net/control/control_wire.h"
 
 #include <errno.h>
+#include <linux/sockios.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -94,28 +96,6 @@ static void conn_free(struct rondo_wire_conn *conn)
     rondo_free(conn);
 }
 
-/* Leave the judgement to the other connections with that process: what has ended may be the only one that was
- * open (both connected at once, or it was called again before this end was seen). @return 0: none */
-static int pass_on(const struct rondo_wire_conn *ended)
-{
-    static const struct rondo_wire_head watch = {
-        .magic = RONDO_WIRE_MAGIC, .kind = RONDO_WIRE_WATCH, .from = -1, .to = -1
-    };
-    int n = 0;
-    for (struct rondo_wire_conn *conn = rondo_wire->conns; conn; conn = conn->next) {
-        if (conn->process == ended->process && conn->own == ended->own &&
-            !rondo_wire_is_unproved(conn->state)) {
-            conn->was_open |= ended->was_open || ended->ended_in == RONDO_WIRE_OPEN;
-            if (ended->beats.watching && !conn->beats.watching && rondo_wire_put(conn, &watch, NULL, 0)) {
-                conn->beats.watching = 1;
-                conn->beats.heard_ns = rondo_now_ns(); /* nobody beat on it before */
-            }
-            n++;
-        }
-    }
-    return n;
-}
-
 /* A listener that is short of something is given time. */
 static void wait_to_call(struct rondo_wire_conn *conn)
 {
@@ -180,7 +160,7 @@ void rondo_wire_settle(void) /* this may end others */
     struct rondo_wire_conn *conn;
     while (rondo_wire && (conn = rondo_wire->ended) != NULL) {
         rondo_wire->ended = conn->next;
-        if (!rondo_wire_is_unproved(conn->ended_in) && pass_on(conn) == 0) {
+        if (!rondo_wire_is_unproved(conn->ended_in) && rondo_wire_pass_on(conn) == 0) {
             if (call_again(conn)) {
                 continue;
             }
@@ -291,6 +271,14 @@ static struct rondo_wire_conn *conn_add(struct rondo_wire_conn *conn, int fd, ui
     return conn;
 }
 
+/* Is something under way that the other end has not got, or this one not whole? */
+static int has_rest(const struct rondo_wire_conn *conn)
+{
+    int unsent = 0;
+    return conn->ended_in == RONDO_WIRE_OPEN && (conn->out_from < conn->out_to || conn->in_bytes > 0 ||
+                                                 (ioctl(conn->fd, SIOCOUTQ, &unsent) == 0 && unsent > 0));
+}
+
 void rondo_wire_end(struct rondo_wire_conn *conn, int error)
 {
     if (conn->state == RONDO_WIRE_ENDED) {
@@ -302,6 +290,9 @@ void rondo_wire_end(struct rondo_wire_conn *conn, int error)
     rondo_wire->nunnamed -= rondo_wire_is_unnamed(conn->ended_in);
     rondo_wire->nagain -= conn->again_ns != 0;
     conn->again_ns = 0;
+    if (conn->lost == 0 && has_rest(conn)) {
+        conn->lost = error != 0 ? error : ECONNRESET;
+    }
     if (conn->fd >= 0) {
         /* Closing alone would not remove it from the set while a forked child has the descriptor. */
         epoll_ctl(rondo_wire->epoll, EPOLL_CTL_DEL, conn->fd, NULL);
@@ -334,8 +325,10 @@ static void conn_flush(struct rondo_wire_conn *conn)
         }
         if (n < 0) {
             /* Keep reading until the stream ends: the peer's last message may be a reason. */
-            conn->cut = errno != EPIPE && errno != ECONNRESET ? errno
-                                                              : 0; /* which recv() will not say again */
+            conn->lost = errno;
+            if (errno != EPIPE && errno != ECONNRESET) {
+                conn->cut = errno; /* which neither recv() nor the next send() will say again */
+            }
             conn->out_from = conn->out_to = 0;
             shutdown(conn->fd, SHUT_WR);
             break;

@@ -12,6 +12,8 @@
 #include "base/log.h"
 #include "base/param.h"
 
+#define LAST_NS INT64_C(1000000000) /* from the end of a process's first connection to that of its last */
+
 /* Does this rank lead its node? */
 static int leads(struct rondo_control *control)
 {
@@ -172,6 +174,31 @@ static void judge(const struct rondo_wire_conn *conn, const struct verdict *verd
     }
 }
 
+int rondo_wire_pass_on(const struct rondo_wire_conn *ended)
+{
+    static const struct rondo_wire_head watch = {
+        .magic = RONDO_WIRE_MAGIC, .kind = RONDO_WIRE_WATCH, .from = -1, .to = -1
+    };
+    int64_t now = rondo_now_ns();
+    int n = 0;
+    for (struct rondo_wire_conn *conn = rondo_wire->conns; conn; conn = conn->next) {
+        if (conn->process == ended->process && conn->own == ended->own &&
+            !rondo_wire_is_unproved(conn->state)) {
+            conn->was_open |= ended->was_open || ended->ended_in == RONDO_WIRE_OPEN;
+            if (ended->lost != 0 && conn->lost_ns == 0) {
+                conn->lost = ended->lost;
+                conn->lost_ns = now;
+            }
+            if (ended->beats.watching && !conn->beats.watching && rondo_wire_put(conn, &watch, NULL, 0)) {
+                conn->beats.watching = 1;
+                conn->beats.heard_ns = now; /* nobody beat on it before */
+            }
+            n++;
+        }
+    }
+    return n;
+}
+
 void rondo_wire_lost(const struct rondo_wire_conn *conn)
 {
     int ended = conn->error == 0 || conn->error == ECONNRESET || conn->error == EPIPE ||
@@ -192,7 +219,7 @@ void rondo_wire_bye(const struct rondo_wire_conn *conn)
 
 /* ---- beats ---- */
 
-/* Ranks of the process that were taken for silent or gone are alive. */
+/* Ranks of the process that were taken for silent or gone are alive. What was said to them may be lost. */
 static void revive(const struct rondo_wire_conn *conn, enum rondo_rank_state taken_for)
 {
     for (struct rondo_control *control = rondo_wire->controls; control; control = control->wire->next) {
@@ -200,9 +227,11 @@ static void revive(const struct rondo_wire_conn *conn, enum rondo_rank_state tak
         rondo_wire_ranks_of(control, conn, &from, &to);
         for (int i = from; i < to; i++) {
             uint8_t state = (uint8_t)taken_for;
-            atomic_compare_exchange_strong_explicit(&control->wire->state[control->wire->by_process[i]],
-                                                    &state, RONDO_RANK_ALIVE, memory_order_acq_rel,
-                                                    memory_order_relaxed);
+            int rank = control->wire->by_process[i];
+            if (atomic_compare_exchange_strong_explicit(&control->wire->state[rank], &state, RONDO_RANK_ALIVE,
+                                                        memory_order_acq_rel, memory_order_relaxed)) {
+                rondo_spread_anew(&control->wire->spread, rank);
+            }
         }
     }
 }
@@ -214,7 +243,11 @@ void rondo_wire_heard(struct rondo_wire_conn *conn, int64_t now)
     }
 }
 
-void rondo_wire_proved(const struct rondo_wire_conn *conn) { revive(conn, RONDO_RANK_GONE); }
+void rondo_wire_proved(const struct rondo_wire_conn *conn)
+{
+    revive(conn, RONDO_RANK_GONE);
+    revive(conn, RONDO_RANK_SILENT);
+}
 
 /* @return for how long a process may be silent; 0: for ever. One that has not answered yet may still be
  * creating its communicator. */
@@ -229,6 +262,20 @@ static int64_t silence_of(const struct rondo_wire_conn *conn, int64_t dead_ns)
                : 0;
 }
 
+/* What was under way is lost, so communicators end, but the process may live. */
+static void judge_rest(struct rondo_wire_conn *conn)
+{
+    struct verdict verdict = { .state = RONDO_RANK_SILENT, .error = conn->lost };
+    int speaks = conn->beats.heard_ns > conn->lost_ns;
+    conn->lost = 0;
+    conn->lost_ns = 0;
+    conn->beats.silent = 1;
+    judge(conn, &verdict);
+    if (speaks) {
+        rondo_wire_heard(conn, conn->beats.heard_ns);
+    }
+}
+
 static void beat_and_listen(struct rondo_wire_conn *conn, int64_t now, int64_t dead_ns)
 {
     static const struct rondo_wire_head beat = {
@@ -241,6 +288,9 @@ static void beat_and_listen(struct rondo_wire_conn *conn, int64_t now, int64_t d
     if (silent_ns > 0) {
         struct verdict verdict = { .state = RONDO_RANK_SILENT, .silent_ns = silent_ns };
         judge(conn, &verdict);
+    }
+    if (conn->lost_ns != 0 && now - conn->lost_ns > LAST_NS) { /* by a death all would have ended */
+        judge_rest(conn);
     }
 }
 

@@ -57,3 +57,12 @@ void rondo_spread_tell(struct rondo_spread *spread, const struct rondo_spread_op
         }
     }
 }
+
+void rondo_spread_anew(struct rondo_spread *spread, int rank)
+{
+    for (int i = 0; i < spread->nfingers; i++) {
+        struct rondo_finger *finger = &spread->finger[i];
+        finger->watched = finger->watched == rank ? -1 : finger->watched;
+        finger->told = finger->told == rank ? -1 : finger->told;
+    }
+}

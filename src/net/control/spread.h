@@ -47,6 +47,9 @@ void rondo_spread_watch(struct rondo_spread *spread, const struct rondo_spread_o
 /** Tell the leaders of all fingers that have not been told. Call it again when a leader has died. */
 void rondo_spread_tell(struct rondo_spread *spread, const struct rondo_spread_ops *ops, void *arg);
 
+/** A rank that was taken for lost is there: watch it, and tell it, as one that was neither. */
+void rondo_spread_anew(struct rondo_spread *spread, int rank);
+
 /* What two processes hear of each other. */
 struct rondo_beats {
     int64_t heard_ns;
