@@ -77,8 +77,23 @@ rondo_status rondo_node_round_read(const struct rondo_node_rounds *rounds, const
     return RONDO_SUCCESS;
 }
 
+/* Splits may end in any order, but a place is told only that all up to one have. If this rank ends 512 of them
+ * before an earlier one, those after them find no place. */
 void rondo_control_split_end(struct rondo_control *parent, uint64_t serial)
 {
     struct rondo_split_place *place = place_of(parent, serial, parent->local_rank);
-    atomic_store_explicit(&place->ended, serial, memory_order_release);
+    uint64_t *early = &parent->early.places[serial % RONDO_SPLIT_SLOTS], ended, next;
+    pthread_mutex_lock(&parent->early.lock);
+    ended = atomic_load_explicit(&place->ended, memory_order_relaxed);
+    next = ended > 0 ? ended + RONDO_SPLIT_SLOTS : 1 + (serial - 1) % RONDO_SPLIT_SLOTS;
+    if (serial >= next && (serial - next) / RONDO_SPLIT_SLOTS < 64) {
+        *early |= UINT64_C(1) << (serial - next) / RONDO_SPLIT_SLOTS;
+    }
+    while (*early & 1) {
+        *early >>= 1;
+        ended = next;
+        next += RONDO_SPLIT_SLOTS;
+    }
+    atomic_store_explicit(&place->ended, ended, memory_order_release);
+    pthread_mutex_unlock(&parent->early.lock);
 }

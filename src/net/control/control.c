@@ -49,6 +49,7 @@ static void control_free(struct rondo_control *control)
         rondo_shm_close(&control->shm);
     }
     rondo_inbox_clear(&control->inbox);
+    pthread_mutex_destroy(&control->early.lock);
     rondo_free(control->local_ranks);
     rondo_free(control->local_of);
     rondo_free(control->watch);
@@ -83,6 +84,7 @@ static rondo_status control_new(struct rondo_control **control_out, const struct
     RONDO_TRY(control_check_config(config));
     RONDO_TRY(RONDO_NEW(control, "control plane"));
     rondo_inbox_init(&control->inbox);
+    pthread_mutex_init(&control->early.lock, NULL);
     control->shm.fd = -1;
     RONDO_TRY_GOTO(RONDO_NEW_ARRAY(control->local_ranks, config->nlocal, "control plane's local ranks"),
                    fail);

@@ -119,10 +119,16 @@ struct rondo_split_bank {
     uint8_t data[RONDO_SPLIT_BYTES];
 };
 struct rondo_split_place {
-    _Atomic uint64_t ended; /* the last split here that its rank has ended */
+    _Atomic uint64_t ended; /* the last split here that its rank has ended, with all before it */
     struct rondo_split_bank bank[RONDO_SPLIT_BANKS] RONDO_ALIGNED(RONDO_CACHE_LINE);
 } RONDO_ALIGNED(RONDO_CTRL_ALIGN);
 _Static_assert(sizeof(struct rondo_split_place) == 1024, "documented size");
+
+/* Splits that this rank has ended before an earlier one of the same place. */
+struct rondo_split_early {
+    pthread_mutex_t lock;
+    uint64_t places[RONDO_SPLIT_SLOTS]; /* bit i: the (i + 1)th of the place after the last that is told */
+};
 
 /* What a rank votes. Bank number % RONDO_VOTE_BANKS. */
 enum { RONDO_VOTE_BANKS = 2 };
@@ -207,7 +213,8 @@ struct rondo_control {
     uint8_t *boards, *extra, *places;
     unsigned nboards; /* written by this rank */
     struct rondo_control_box *boxes;
-    struct rondo_split_place *splits;  /* of each local rank, for each of the splits under way */
+    struct rondo_split_place *splits; /* of each local rank, for each of the splits under way */
+    struct rondo_split_early early;
     struct rondo_control_votes *votes; /* of each local rank */
     struct rondo_mailbox mailbox;
     struct rondo_control_inbox inbox;
