@@ -32,5 +32,8 @@ void persistent_calls_start_in_any_order(void);
 void a_persistent_call_outlives_its_communicator(void);
 void a_failed_persistent_call_calls_its_error_handler(void);
 void freed_persistent_calls_make_room(void);
+/* shim_threads.c */
+void threads_use_different_communicators(void);
+void a_wait_meets_requests_that_end(void);
 
 #endif

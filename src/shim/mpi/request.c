@@ -92,7 +92,6 @@ static struct shim_request *take_ended(void)
         *last = request;
         last = &request->next;
         request->next = NULL;
-        pending_count(-1);
     }
     process.end = at;
     return ended;
@@ -162,6 +161,7 @@ int shim_move(void)
         next = ended->next;
         clean_up(ended);
         ended->ended(ended);
+        pending_count(-1); /* not before: MPI_Waitall is MPICH's own where none is pending */
     }
     return n;
 }
