@@ -178,6 +178,17 @@ static void by_dup(void)
 /* The ranks agree on what Rondo takes over. */
 static void by_creation(void) { MPI_Barrier(fresh); }
 
+#ifndef OPEN_MPI /* which does not wait there */
+static MPI_Win window;
+static void by_set_info(void)
+{
+    MPI_Info info;
+    MPI_Info_create(&info);
+    MPI_Win_set_info(window, info);
+    MPI_Info_free(&info);
+}
+#endif
+
 #if MPI_VERSION >= 4 || (defined OPEN_MPI && OMPI_MAJOR_VERSION >= 5)
 #define BARRIER_INIT MPI_Barrier_init
 #elif defined OMPI_HAVE_MPI_EXT_PCOLLREQ
@@ -214,6 +225,9 @@ static const struct {
     WAIT(by_test, SENDS),     WAIT(by_testsome, SENDS), WAIT(by_barrier, JOINS),
     WAIT(by_scan, JOINS),     WAIT(by_dup, JOINS),      WAIT(by_parrived, SENDS_PART),
     WAIT(by_creation, JOINS), WAIT(by_init, JOINS),     WAIT(by_creating_init, JOINS),
+#ifndef OPEN_MPI
+    WAIT(by_set_info, JOINS),
+#endif
 };
 
 static void answer(enum answer answer, void (*wait)(void), int *scratch)
@@ -265,9 +279,15 @@ int main(void)
     mine = memory;
     sum = memory + ELEMENTS;
     a_collective_moves_messages();
+#ifndef OPEN_MPI
+    MPI_Win_create_dynamic(MPI_INFO_NULL, MPI_COMM_WORLD, &window);
+#endif
     for (size_t i = 0; i < sizeof waits / sizeof *waits; i++) {
         a_wait_moves_collectives(i, memory + 2 * ELEMENTS);
     }
+#ifndef OPEN_MPI
+    MPI_Win_free(&window);
+#endif
     free(memory);
     return test_finish();
 }
