@@ -488,6 +488,13 @@ static inline int error_class(int code)
 }
 
 #ifdef OPEN_MPI /* Debian's MPICH checks nothing */
+static int errors;
+static void on_error(MPI_Comm *comm, int *code, ...)
+{
+    (void)comm, (void)code;
+    errors++;
+}
+
 static void wrong_arguments_get_mpis_errors(void)
 {
     MPI_Comm comm;
@@ -508,6 +515,12 @@ static void wrong_arguments_get_mpis_errors(void)
     MPI_Type_free(&type);
     warm(comm);
     MPI_Comm_free(&comm);
+    MPI_Errhandler handler;
+    MPI_Comm_create_errhandler(on_error, &handler);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, handler);
+    check(error_class(MPI_Barrier(NULL)) == MPI_ERR_COMM && errors == 1, "no communicator, as from Fortran");
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
+    MPI_Errhandler_free(&handler);
 }
 #else
 static void wrong_arguments_get_mpis_errors(void) {}

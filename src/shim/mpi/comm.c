@@ -465,7 +465,7 @@ static int is_freed(MPI_Comm comm)
 struct shim_comm *shim_comm_find(MPI_Comm comm)
 {
     unsigned generation = __atomic_load_n(&shim_generation, __ATOMIC_ACQUIRE);
-    if (!is_mpi_running() || comm == MPI_COMM_NULL) {
+    if (!is_mpi_running() || comm == MPI_COMM_NULL || comm == (MPI_Comm)0) { /* a wrong number of Fortran's */
         return NULL;
     }
     if (RONDO_UNLIKELY(shim_thread.freed != NULL) && is_freed(comm)) {
