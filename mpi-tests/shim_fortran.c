@@ -11,7 +11,7 @@ void mpi_allreduce_(void *, void *, MPI_Fint *, MPI_Fint *, MPI_Fint *, MPI_Fint
 int shim_fortran_sum(int *value);
 int mpi_bcast(int value);
 
-/* The library's own: a spelling of Fortran that no compiler here uses. */
+/* The library's own: a spelling of Fortran that no compiler here uses. (Its file's name begins as MPI's.) */
 int mpi_bcast(int value) { return value + 1; }
 
 /* Sum in place over MPI_COMM_WORLD. @return the error; -1: MPI has no such function here; -2: the

@@ -564,8 +564,7 @@ static void a_librarys_own_sentinel_is_known(void)
 {
     char file[4096];
     int value = rank, (*sum)(int *) = NULL;
-    snprintf(file, sizeof file, "%s/.libs/libshimfortran.so",
-             getenv("BUILD_DIR") ? getenv("BUILD_DIR") : ".");
+    snprintf(file, sizeof file, "%s/.libs/libmpishim.so", getenv("BUILD_DIR") ? getenv("BUILD_DIR") : ".");
     void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL), *symbol;
     if (mpi_allreduce_ == NULL) {
         return;

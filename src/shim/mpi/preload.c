@@ -185,13 +185,28 @@ static int is_bare(const char *name)
     return name[length - 1] != '_' && (name[0] == 'm' || strpbrk(name, "abcdefghijklmnopqrstuvwxyz") == NULL);
 }
 
+/* MPI's library has the name with a P before it, too. */
+static int is_mpis(void *function, const char *name)
+{
+    char profiled[80];
+    Dl_info info, other;
+    snprintf(profiled, sizeof profiled, "%c%s", name[0] == 'm' ? 'p' : 'P', name);
+    if (dladdr(function, &info) == 0) {
+        return 1;
+    }
+    void *library = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+    void *symbol = library != NULL ? dlsym(library, profiled) : NULL; /* there, or in what it needs */
+    if (library != NULL) {
+        dlclose(library);
+    }
+    return symbol != NULL && dladdr(symbol, &other) != 0 && other.dli_fbase == info.dli_fbase;
+}
+
 /* @return such a function, which the program means where it does not load MPI's before it; else NULL */
 static void *program_function(const char *name)
 {
     void *found = is_bare(name) ? own_function(name) : NULL;
-    Dl_info info;
-    return found != NULL && dladdr(found, &info) != 0 && !shim_file_begins(info.dli_fname, "libmpi") ? found
-                                                                                                     : NULL;
+    return found != NULL && !is_mpis(found, name) ? found : NULL;
 }
 
 /* Waits that the face does not need stay as they were. @return what the slot holds now */
