@@ -12,6 +12,7 @@
 #include "base/param.h"
 #include "call/stream.h"
 #include "init/engine.h"
+#include "mpi/idle_mpi.h"
 
 /* Where the buffers of a call are, of one rank or of all. Pinned host memory fits everywhere, so it
  * has no bit. */
@@ -329,16 +330,12 @@ static rondo_status gpu_wait(const struct shim_gpu *gpu)
     const struct rondo_cuda *cuda = rondo_cuda(NULL);
     rondo_status error = RONDO_SUCCESS;
     struct rondo_wait wait;
-    MPI_Comm self = shim_comm_self_made();
-    int flag;
     CUresult result;
     rondo_wait_begin(&wait, &policy);
     for (unsigned round = 0; (result = cuda->StreamQuery(gpu->stream)) == CUDA_ERROR_NOT_READY; round++) {
         if (round % 64 == 63) {
             RONDO_TRY(rondo_streams_poll());
-            if (self != MPI_COMM_NULL) {
-                PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, self, &flag, MPI_STATUS_IGNORE);
-            }
+            rondo_mpi_progress();
         }
         RONDO_TRY(rondo_wait_once(&wait));
     }

@@ -265,6 +265,11 @@ static int is_usable(MPI_Datatype type)
     if (self != MPI_COMM_NULL || shim_inside_mpi) { /* where MPI has looked at it */
         return shim_inside_mpi || packs_nothing(type, self);
     }
+    struct shim_type listed = { .handle = type };
+    kind_find(&listed);
+    if (listed.kind != SHIM_KIND_OTHER) { /* another thread may change the handler */
+        return 1;
+    }
     pthread_mutex_lock(&lock);
     PMPI_Comm_get_errhandler(MPI_COMM_SELF, &handler);
     PMPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
