@@ -628,11 +628,13 @@ static enum shim_reason make_agreed(struct shim_comm *c, const struct shim_cells
 static int spans_jobs(const struct shim_comm *c)
 {
     enum { PART = 256, MOST_STEPS = 1 << 26 };
-    int ranks[PART], in_world[PART], spans = 0, nworld, asked;
+    int ranks[PART], in_world[PART], spans, nworld, nmembers, asked;
     MPI_Group group, world;
     PMPI_Comm_group(c->comm, &group);
     PMPI_Comm_group(MPI_COMM_WORLD, &world);
     PMPI_Group_size(world, &nworld);
+    PMPI_Group_size(group, &nmembers);
+    spans = nmembers != c->n; /* MPICH's threadcomm: its ranks are threads */
     asked = c->n <= MOST_STEPS / nworld ? c->n : MOST_STEPS / nworld + 2;
     for (int first = 0; first < asked && !spans; first += PART) {
         int n = asked - first < PART ? asked - first : PART;
