@@ -10,6 +10,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/tcp.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -21,7 +22,7 @@
 #include <unistd.h>
 #include "base/mem.h"
 #include "base/wait.h"
-#include "net/bootstrap/meeting.h"
+#include "net/bootstrap/meeting_conn.h"
 #include "net/bootstrap/siblings.h"
 #include "in_child.h"
 #include "meeting_world.h"
@@ -529,6 +530,15 @@ static pid_t sibling(void)
     return pid;
 }
 
+/* This process is number 0 of that job. */
+static void set_job(void)
+{
+    setenv("RANK", "0", 1);
+    setenv("WORLD_SIZE", "2", 1);
+    setenv("MASTER_ADDR", "unit", 1);
+    setenv("MASTER_PORT", "1", 1);
+}
+
 /* A process of the job dies before it has said anything. A communicator of fewer ranks does not need it. */
 static void test_sibling_dies(void **state)
 {
@@ -536,10 +546,7 @@ static void test_sibling_dies(void **state)
     struct member m, few[3];
     pid_t pid = sibling();
     (void)state;
-    setenv("RANK", "0", 1);
-    setenv("WORLD_SIZE", "2", 1);
-    setenv("MASTER_ADDR", "unit", 1);
-    setenv("MASTER_PORT", "1", 1);
+    set_job();
     creator_start();
     unsetenv("RANK");
     id = new_id();
@@ -558,6 +565,47 @@ static void test_sibling_dies(void **state)
         join(&few[r]);
         assert_int_equal(few[r].status, RONDO_SUCCESS);
     }
+}
+
+/* The program sets other variables later, in any thread. */
+static int look_with_another_environment(int in, int out)
+{
+    struct rondo_siblings siblings;
+    char byte = 0;
+    rondo_siblings_open(&siblings);
+    setenv("MASTER_PORT", "2", 1);
+    if (write(out, &byte, 1) != 1 || read(in, &byte, 1) != 1 || rondo_siblings_ended(&siblings) != NULL) {
+        return 1;
+    }
+    return write(out, &byte, 1) != 1 || read(in, &byte, 1) != 1 || rondo_siblings_ended(&siblings) == NULL;
+}
+
+static void test_environment_changes(void **state)
+{
+    int in[2], out[2], how;
+    char byte = 0;
+    (void)state;
+    set_job();
+    assert_return_code(pipe2(in, O_CLOEXEC), errno);
+    assert_return_code(pipe2(out, O_CLOEXEC), errno);
+    pid_t looks = fork();
+    if (looks == 0) {
+        _exit(look_with_another_environment(in[0], out[1]));
+    }
+    assert_int_equal(read(out[0], &byte, 1), 1);
+    pid_t pid = sibling();
+    assert_int_equal(write(in[1], &byte, 1), 1);
+    assert_int_equal(read(out[0], &byte, 1), 1); /* it has seen the other */
+    kill(pid, SIGKILL);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    assert_int_equal(write(in[1], &byte, 1), 1);
+    assert_int_equal(waitpid(looks, &how, 0), looks);
+    assert_int_equal(how, 0);
+    for (int i = 0; i < 2; i++) {
+        close(in[i]);
+        close(out[i]);
+    }
+    unsetenv("RANK");
 }
 
 /* A rank that has written over its environment has started another program, which has the rank's number, and
@@ -600,10 +648,7 @@ static int look_at_helper(void *arg)
 static void test_helper_ends(void **state)
 {
     (void)state;
-    setenv("RANK", "0", 1);
-    setenv("WORLD_SIZE", "2", 1);
-    setenv("MASTER_ADDR", "unit", 1);
-    setenv("MASTER_PORT", "1", 1);
+    set_job();
     assert_int_equal(in_child(look_at_helper, NULL), 0);
     unsetenv("RANK");
 }
@@ -639,6 +684,20 @@ static void test_creator_gone(void **state)
     join(&m);
     assert_int_equal(m.status, RONDO_REMOTE_ERROR);
     assert_non_null(strstr(m.text, "cannot reach the process that made the unique id"));
+}
+
+/* A connection on which nothing is said for long shows the loss of the other host. */
+static void test_probes(void **state)
+{
+    struct rondo_meeting_id id = new_id();
+    struct rondo_meet_conn *conn;
+    int seconds = 0;
+    socklen_t bytes = sizeof(seconds);
+    (void)state;
+    assert_int_equal(rondo_meet_connect(&id, id.addr, 0, RONDO_MEET_ROOT, 4096, &conn), RONDO_SUCCESS);
+    assert_return_code(getsockopt(conn->fd, IPPROTO_TCP, TCP_KEEPIDLE, &seconds, &bytes), errno);
+    assert_in_range(seconds, 1, 600);
+    rondo_meet_free(conn);
 }
 
 /* Strangers at the creator's address: garbage, a wrong secret, silence. The meeting goes on. */
@@ -712,7 +771,9 @@ int main(void)
         cmocka_unit_test(test_death_before),
         cmocka_unit_test_setup_teardown(test_death_before, remote, creator_stop),
         cmocka_unit_test_teardown(test_sibling_dies, creator_stop),
+        cmocka_unit_test(test_environment_changes),
         cmocka_unit_test(test_helper_ends),
+        cmocka_unit_test(test_probes),
         cmocka_unit_test_setup_teardown(test_creator_dies, remote, creator_stop),
         cmocka_unit_test_setup_teardown(test_creator_gone, remote, creator_stop),
         cmocka_unit_test_setup_teardown(test_strangers, remote, creator_stop),

@@ -2,7 +2,6 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -136,14 +135,12 @@ void rondo_meet_free(struct rondo_meet_conn *conn)
 
 static rondo_status create(int fd, enum rondo_meet_state state, size_t limit, struct rondo_meet_conn **conn)
 {
-    int one = 1;
     rondo_status status = RONDO_NEW(*conn, "a connection");
     if (status != RONDO_SUCCESS) {
         close(fd);
         return status;
     }
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one)); /* a host that is lost says nothing */
+    rondo_socket_options(fd); /* a host that is lost says nothing */
     (*conn)->fd = fd;
     (*conn)->state = state;
     (*conn)->limit = limit;

@@ -48,9 +48,8 @@ static int task_of(const struct rondo_siblings *siblings, const char *environmen
     const struct rondo_launcher_names *names = siblings->names;
     const char *value;
     for (size_t i = 0; i < RONDO_COUNTOF(names->job) && names->job[i] != NULL; i++) {
-        const char *mine = getenv(names->job[i]);
         value = variable(environment, bytes, names->job[i]);
-        if (mine == NULL || value == NULL || strcmp(mine, value) != 0) {
+        if (siblings->job[i] == NULL || value == NULL || strcmp(siblings->job[i], value) != 0) {
             return -1;
         }
     }
@@ -150,6 +149,11 @@ void rondo_siblings_open(struct rondo_siblings *siblings)
         }
     }
     if (siblings->names != NULL) {
+        /* Later the environment is the program's: one of its threads may be changing it. */
+        for (size_t i = 0; i < RONDO_COUNTOF(siblings->job) && siblings->names->job[i] != NULL; i++) {
+            const char *value = getenv(siblings->names->job[i]);
+            siblings->job[i] = value != NULL ? strdup(value) : NULL;
+        }
         siblings->launcher = find_launcher(siblings);
         look(siblings);
     } else {
@@ -176,5 +180,7 @@ const struct rondo_sibling *rondo_siblings_ended(struct rondo_siblings *siblings
 void rondo_siblings_close(struct rondo_siblings *siblings)
 {
     rondo_free(siblings->list);
+    free(siblings->job[0]);
+    free(siblings->job[1]);
     *siblings = (struct rondo_siblings){ 0 };
 }

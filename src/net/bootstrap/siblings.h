@@ -15,6 +15,7 @@ struct rondo_sibling {
 };
 struct rondo_siblings {
     const struct rondo_launcher_names *names; /* NULL: no launcher is known */
+    char *job[2];                             /* its values of names->job */
     int ntasks, task;                         /* of the job; this process's number */
     int launcher;                             /* whose children the tasks are, on this host */
     struct rondo_sibling *list;
@@ -23,7 +24,7 @@ struct rondo_siblings {
 
 /** Read this process's environment, and find the others. */
 void rondo_siblings_open(struct rondo_siblings *siblings);
-/** Look again. @return one that was there and has ended, as have all with its number; NULL: none */
+/** Look again, in any thread. @return one that was there and has ended, as have all with its number; NULL: none */
 const struct rondo_sibling *rondo_siblings_ended(struct rondo_siblings *siblings);
 void rondo_siblings_close(struct rondo_siblings *siblings);
 
