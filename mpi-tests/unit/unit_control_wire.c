@@ -268,6 +268,42 @@ static void both_sides_may_connect_at_once(void **state)
 
 /* ---- before and after ---- */
 
+/* Say something on the connection from rank 0 to rank 1, about a communicator that is not known there. */
+static void say_of_unknown(const struct nodes *w, int kind, uint64_t comm_hash)
+{
+    const struct rondo_wire_head head = {
+        .magic = RONDO_WIRE_MAGIC, .kind = (uint16_t)kind, .comm_hash = comm_hash, .from = 0, .to = 1
+    };
+    struct rondo_wire_conn *conn;
+    rondo_wire_lock();
+    assert_int_equal(rondo_wire_conn_to(w->control[0], 1, &conn), RONDO_SUCCESS);
+    assert_int_equal(rondo_wire_put(conn, &head, NULL, 0), 1);
+    rondo_wire_unlock();
+}
+
+/* Rank 0 destroys communicators that rank 1 has left long ago, and forgotten. */
+static void late_leaves_take_no_place_from_early_reasons(void **state)
+{
+    static const int kinds[] = { RONDO_WIRE_LEAVE, RONDO_WIRE_CREDIT, RONDO_WIRE_TELL };
+    struct nodes w, child;
+    uint32_t got = 0;
+    (void)state;
+    nodes_open(&w, 2, 1);
+    for (unsigned i = 0; i < 3 * RONDO_WIRE_PARKED; i++) {
+        say_of_unknown(&w, kinds[i % 3], 17 + i);
+    }
+    nodes_prepare(&child, 2, 1);
+    assert_int_equal(rondo_control_start(child.control[0]), RONDO_SUCCESS);
+    rondo_control_abort(child.control[0], RONDO_TIMEOUT, 0, "rank 0 has waited for long");
+    say_of_unknown(&w, RONDO_WIRE_LEAVE, 1);
+    send_all(w.control[0], 1, 2, &got, sizeof(got));
+    receive_all(w.control[1], 0, 2, &got, sizeof(got)); /* it comes after them, so they have arrived */
+    assert_int_equal(rondo_control_start(child.control[1]), RONDO_SUCCESS);
+    WAIT_FOR(rondo_control_aborted(child.control[1]));
+    nodes_close(&child);
+    nodes_close(&w);
+}
+
 static void early_messages_wait_for_the_communicator(void **state)
 {
     struct nodes w, child;
@@ -618,6 +654,7 @@ int main(void)
         cmocka_unit_test(a_sender_may_forget_before_its_messages_are_taken),
         cmocka_unit_test(both_sides_may_connect_at_once),
         cmocka_unit_test(early_messages_wait_for_the_communicator),
+        cmocka_unit_test(late_leaves_take_no_place_from_early_reasons),
         cmocka_unit_test(kept_messages_are_bounded),
         cmocka_unit_test(communicators_share_connections_and_leave_nothing_behind),
         cmocka_unit_test(running_out_of_descriptors_is_reported_and_passes),

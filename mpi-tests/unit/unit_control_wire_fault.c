@@ -346,6 +346,30 @@ static void welcomed_strangers_do_not_stay_for_ever(void **state)
     nodes_close(&w);
 }
 
+/* Of a communicator that has ended here nobody knows who may call. */
+static void many_may_not_call_for_a_closed_communicator(void **state)
+{
+    struct nodes w;
+    int fd[RONDO_WIRE_LATE + 1];
+    (void)state;
+    open_two_of_three(&w);
+    rondo_control_close(w.control[0]);
+    w.control[0] = NULL;
+    for (int i = 0; i <= RONDO_WIRE_LATE; i++) {
+        struct transcript said = { .hello = hello_of_rank_2(&w) };
+        said.hello.client += (uint64_t)i;
+        fd[i] = raw_connect(&w);
+        raw_send(fd[i], &said.hello, sizeof(said.hello));
+        ssize_t n = recv(fd[i], &said.welcome, sizeof(said.welcome), MSG_WAITALL);
+        assert_int_equal(n, i < RONDO_WIRE_LATE ? sizeof(said.welcome) : 0);
+    }
+    assert_int_equal(welcomed(), RONDO_WIRE_LATE);
+    nodes_close(&w);
+    for (int i = 0; i <= RONDO_WIRE_LATE; i++) {
+        raw_expect_end(fd[i]);
+    }
+}
+
 /* So that its end is no death for a process that is about to send its proof. */
 static void who_leaves_says_bye_to_whom_it_has_welcomed(void **state)
 {
@@ -760,6 +784,7 @@ int main(void)
         cmocka_unit_test(wrong_proofs_are_dropped),
         cmocka_unit_test(a_caller_is_not_fooled_either),
         cmocka_unit_test(welcomed_strangers_do_not_stay_for_ever),
+        cmocka_unit_test(many_may_not_call_for_a_closed_communicator),
         cmocka_unit_test(who_leaves_says_bye_to_whom_it_has_welcomed),
         cmocka_unit_test(a_process_that_is_called_again_after_its_death_is_dead),
         cmocka_unit_test(silent_and_too_many_strangers_are_dropped),

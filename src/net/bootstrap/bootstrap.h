@@ -45,7 +45,8 @@ struct rondo_bootstrap_ops {
     /* May the calling thread start and test rounds? (An MPI initialised for one thread allows only that one.)
      * NULL: any thread may. */
     int (*may_step)(struct rondo_bootstrap *b);
-    /* End creation and free b; waits about a second at most. ok 0: creation failed with b->ended and this
+    /* End creation and free b; waits about a second at most, a meeting whose creation went well 10 s for ranks
+     * that do not take what was sent to them. ok 0: creation failed with b->ended and this
      * thread's sentence, which stays its sentence, and which the other ranks may not know yet. Requests that
      * are still under way cannot be cancelled: they keep their buffers until the process exits. */
     void (*close)(struct rondo_bootstrap *b, int ok);

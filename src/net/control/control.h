@@ -100,7 +100,7 @@ struct rondo_control;
  */
 rondo_status rondo_control_listen(uint8_t addr[RONDO_ADDR_BYTES], uint32_t *number);
 /** Release the listener. The last release, once all controls are closed, closes the connections; it waits up
- * to 200 ms for unwritten bytes. */
+ * to 1 s for unwritten bytes, in which this process beats for no communicator. */
 void rondo_control_unlisten(void);
 
 /** Create the node's segment; its leader (local rank 0) does. @a name identifies it; the bootstrap carries

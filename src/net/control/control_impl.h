@@ -273,7 +273,7 @@ void rondo_wire_places(struct rondo_control *control);
 /** Tell the connected processes that this rank leaves in order. */
 void rondo_wire_leave(struct rondo_control *control);
 /** After this no message reaches the control. The last one, when there is no listener either, closes all
- * connections; it waits up to 200 ms for unwritten bytes. */
+ * connections; it waits up to 1 s for unwritten bytes. */
 void rondo_wire_part(struct rondo_control *control);
 
 /** Tell the other nodes the reason, which this rank has set. */

@@ -391,20 +391,42 @@ static void answer_for_closed(const struct rondo_wire_closed *closed, struct ron
     rondo_wire_put(conn, &left, NULL, 0);
 }
 
-static void park(uint64_t process, const struct rondo_wire_head *head, const void *data)
+/* Is it an answer? Then what it answers was said from here, by a communicator that was closed and forgotten. */
+static int is_answer(int kind)
 {
+    return kind == RONDO_WIRE_CREDIT || kind == RONDO_WIRE_TELL || kind == RONDO_WIRE_TELL_COUNTS ||
+           kind == RONDO_WIRE_TELL_CLOCK;
+}
+
+/* Most leaves, too, are of such communicators: the oldest gives its place away. @return NULL: all are taken */
+static struct rondo_wire_parked *place_to_park(void)
+{
+    struct rondo_wire_parked *oldest = NULL;
     for (int i = 0; i < RONDO_WIRE_PARKED; i++) {
         struct rondo_wire_parked *parked = &rondo_wire->parked[i];
         if (parked->since_ns == 0) {
-            parked->since_ns = rondo_now_ns();
-            parked->number = ++rondo_wire->nparked;
-            parked->process = process;
-            parked->head = *head;
-            memcpy(parked->data, data, head->bytes);
-            return;
+            return parked;
+        }
+        if (parked->head.kind == RONDO_WIRE_LEAVE && (oldest == NULL || parked->number < oldest->number)) {
+            oldest = parked;
         }
     }
-    rondo_wire_count(RONDO_WIRE_DROP_OLD);
+    return oldest;
+}
+
+static void park(uint64_t process, const struct rondo_wire_head *head, const void *data)
+{
+    struct rondo_wire_parked *parked = is_answer(head->kind) ? NULL : place_to_park();
+    if (parked == NULL || parked->since_ns != 0) {
+        rondo_wire_count(RONDO_WIRE_DROP_OLD);
+    }
+    if (parked != NULL) {
+        parked->since_ns = rondo_now_ns();
+        parked->number = ++rondo_wire->nparked;
+        parked->process = process;
+        parked->head = *head;
+        memcpy(parked->data, data, head->bytes);
+    }
 }
 
 int rondo_wire_dispatch(struct rondo_wire_conn *conn, const struct rondo_wire_head *head, const void *data)

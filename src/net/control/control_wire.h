@@ -53,13 +53,13 @@
  * Threads and memory. Any thread moves the sockets, under one lock a process, held for bounded work and
  * never while blocking. The control thread sleeps on them, beats and looks for silent peers. Allocated are:
  * accepted connections (at most RONDO_WIRE_UNNAMED without a right hello, RONDO_WIRE_CLAIMS a process
- * without a proof, then 2 a process), messages
+ * and RONDO_WIRE_LATE for closed communicators without a proof, then 2 a process), messages
  * until their rank takes them (at most RONDO_MSG_PARKED from each sender), and 32 bytes for each rank and
  * tag with credit outstanding. Messages for a communicator or rank that is not known here are kept, at most
  * RONDO_WIRE_PARKED for 60 s, then dropped and counted; a connection whose hello is for such a communicator
  * keeps its bytes in the kernel.
  *
- * Bytes: for a communicator of several nodes 11 a rank, 4 a node and 12 KiB; 74 KiB a process; 69 KiB a
+ * Bytes: for a communicator of several nodes 11 a rank, 4 a node and 12 KiB; 95 KiB a process; 69 KiB a
  * connection (5 KiB until it has sent its proof). Connections: 2 log2(nodes) for a leader (and for whoever
  * ends a communicator), and one for each process that gets messages.
  *
@@ -82,12 +82,13 @@ enum {
     RONDO_WIRE_UNNAMED =
         1024,                /* connections without a right hello yet; a quarter of the descriptors if less */
     RONDO_WIRE_CLAIMS = 8,   /* welcomed connections that claim to be one process */
+    RONDO_WIRE_LATE = 128,   /* welcomed connections that name a closed communicator */
     RONDO_WIRE_PARKED = 64,  /* messages for communicators that are not known yet */
     RONDO_WIRE_IN = 4 << 10, /* bytes of a connection read ahead */
     RONDO_WIRE_OUT = 64 << 10,              /* bytes of a connection queued for writing */
     RONDO_WIRE_RESERVE = 16 << 10,          /* part of RONDO_WIRE_OUT that MSG leaves free */
     RONDO_WIRE_ASKED = RONDO_CONTROL_ASKED, /* ranks whose calls are kept */
-    RONDO_WIRE_CLOSED = 64,                 /* closed communicators that are remembered */
+    RONDO_WIRE_CLOSED = 512,                /* ranks of closed communicators that are remembered */
     RONDO_WIRE_BUCKETS = 64, /* messages by sender; windows by rank and tag; connections by process */
     RONDO_WIRE_NOTES = 4     /* sentences to log when the lock is free */
 };

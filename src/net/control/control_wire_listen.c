@@ -104,15 +104,17 @@ static int came_before(const struct rondo_wire_conn *conn, uint64_t own)
     return 0;
 }
 
-/* A process calls once; whoever has read its hello on the network may call in its name. */
-static int too_many_claims(const struct rondo_wire_conn *conn)
+/* A process calls once; whoever has read its hello on the network may call in its name, and, once the
+ * communicator is closed, in any. */
+static int too_many_claims(const struct rondo_wire_conn *conn, const struct called *called)
 {
     int claims = 0;
     for (const struct rondo_wire_conn *other = rondo_wire->conns; other; other = other->next) {
-        claims += other->state == RONDO_WIRE_WELCOMED && other->hello.client == conn->hello.client &&
-                  other->hello.server == conn->hello.server;
+        claims += other->state == RONDO_WIRE_WELCOMED && other->hello.server == conn->hello.server &&
+                  (called->control ? other->hello.client == conn->hello.client
+                                   : called_by(&other->hello).control == NULL);
     }
-    return claims >= RONDO_WIRE_CLAIMS;
+    return claims >= (called->control ? RONDO_WIRE_CLAIMS : RONDO_WIRE_LATE);
 }
 
 /* Does the hello name what is not so? */
@@ -146,7 +148,7 @@ enum rondo_wire_state rondo_wire_name(struct rondo_wire_conn *conn)
         return RONDO_WIRE_WAITING;
     }
     /* The connection is new: the kernel has room for the welcome. */
-    if ((!looks && (is_wrong(conn, &called) || too_many_claims(conn))) ||
+    if ((!looks && (is_wrong(conn, &called) || too_many_claims(conn, &called))) ||
         rondo_auth_answer(called.secret, &conn->hello, &conn->welcome) != RONDO_SUCCESS ||
         send(conn->fd, &conn->welcome, sizeof(conn->welcome), MSG_NOSIGNAL | MSG_DONTWAIT) !=
             sizeof(conn->welcome)) {
