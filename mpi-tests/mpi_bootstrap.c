@@ -16,6 +16,7 @@
 #include "base/wait.h"
 #include "mpi_common.h"
 #include "mpi/bootstrap_mpi.h"
+#include "mpi/comm_mpi.h"
 #include "net/peer.h"
 
 enum { MAX_BYTES = 2000, PATIENCE_S = 120 };
@@ -502,6 +503,27 @@ static void error_handlers_are_left_alone(void)
     MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_ARE_FATAL);
 }
 
+/* Threads that move creations on one communicator may be in MPI at once. */
+static void guards_may_end_in_any_order(void)
+{
+    MPI_Comm comm;
+    MPI_Errhandler handler;
+    struct rondo_mpi_guard first, second;
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    MPI_Comm_set_errhandler(comm, MPI_ERRORS_ARE_FATAL);
+    rondo_mpi_guard_enter(&first, comm);
+    rondo_mpi_guard_enter(&second, comm);
+    rondo_mpi_guard_leave(&first);
+    MPI_Comm_get_errhandler(comm, &handler);
+    test_check(handler == MPI_ERRORS_RETURN, "an error in the second guard would not come back");
+    MPI_Errhandler_free(&handler);
+    rondo_mpi_guard_leave(&second);
+    MPI_Comm_get_errhandler(comm, &handler);
+    test_check(handler == MPI_ERRORS_ARE_FATAL, "the program's error handler is gone");
+    MPI_Errhandler_free(&handler);
+    MPI_Comm_free(&comm);
+}
+
 /* ---- descriptors ---- */
 
 /* The last rank has no descriptor left for its listener: all ranks end with its error. */
@@ -550,6 +572,7 @@ int main(void)
     thread_level_is_respected();
     error_of_one_rank_is_the_error_of_all();
     error_handlers_are_left_alone();
+    guards_may_end_in_any_order();
     idle_hook_moves_the_programs_messages();
     if (test.nranks > 1) {
         descriptors_run_out();

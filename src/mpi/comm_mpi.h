@@ -6,9 +6,11 @@
 
 /*
  * MPI reports errors to the handler of the program's communicator, which by default aborts the program. Rondo
- * wants them back as codes, so it replaces the handler during each call.
+ * wants them back as codes, so it replaces the handler during each call. Several threads may have a guard on
+ * one communicator: the last that ends it gives the program's handler back.
  */
 struct rondo_mpi_guard {
+    struct rondo_mpi_guard *next;
     MPI_Comm comm;
     MPI_Errhandler saved;
 };
