@@ -27,7 +27,9 @@
  *    waits, and now and then in the watchdog.
  *  - A call that is refused, as for a bad argument, changes nothing. When a communicator ends, by an error, a
  *    death or a time limit, it does so on all its ranks, and so does the group on each of them: its works and
- *    later calls return that error. Other groups go on.
+ *    later calls return that error. A rank with no call on that communicator notices in rondo_pgroup_error,
+ *    when its next call needs a new communicator, and in its watchdog while there are works. Other groups go
+ *    on.
  *  - An error leaves output arguments untouched, and rondo_last_error(NULL) says cause, rank, host and
  *    remedy. Times are in milliseconds.
  *  - A thread inside rondo_group_start makes no calls here but rondo_pgroup_work_free and rondo_pgroup_abort.
@@ -120,7 +122,8 @@ rondo_status rondo_pgroup_split(rondo_pgroup *parent, int color, int key, const 
 rondo_status rondo_pgroup_abort(rondo_pgroup *group);
 /**
  * Wait for the group's works unless it has ended, and free it. Collective where the group has communicators:
- * all their ranks do it, or abort. No other thread may use the group any more; works stay valid.
+ * all their ranks do it, or abort. No other thread may use the group any more; works stay valid. Its on_error
+ * is not called afterwards: unless on_error itself calls this, it waits for one that runs.
  * @return the first error of a work that it waited for
  */
 rondo_status rondo_pgroup_destroy(rondo_pgroup *group);

@@ -466,6 +466,17 @@ void rondo_engine_end(rondo_comm *comm, rondo_status reason, const char *text)
     rondo_comm_unvisit(comm);
 }
 
+rondo_status rondo_engine_check(rondo_comm *comm)
+{
+    struct rondo_ctx *ctx;
+    rondo_status status = RONDO_SUCCESS;
+    if (rondo_comm_visit_alive(comm, &ctx)) {
+        status = rondo_ctx_ready(ctx);
+        rondo_comm_unvisit(comm);
+    }
+    return status;
+}
+
 void rondo_engine_late(rondo_comm *comm, const char *why, char *text, size_t size)
 {
     struct rondo_ctx *ctx;

@@ -37,6 +37,9 @@ rondo_status rondo_engine_pair(rondo_comm *comm);
 /** End the communicator on all ranks as soon as they notice, with this reason, and keep it until it is
  * destroyed. From any thread. */
 void rondo_engine_end(rondo_comm *comm, rondo_status reason, const char *text);
+/** @return RONDO_SUCCESS, or the error that has ended the communicator, whose sentence is then this thread's.
+ * From any thread. */
+rondo_status rondo_engine_check(rondo_comm *comm);
 /** A call takes too long: describe the ranks that have not made it ("; rank 3 on host has ..", empty if there
  * are none), and have the report written that RONDO_REPORT asks for, which begins with why. From any
  * thread. */

@@ -372,12 +372,14 @@ rondo_status rondo_pgroup_all_to_allv(rondo_pgroup *group, const void *send, con
                                       const size_t *rdispls, rondo_dtype type, const rondo_pgroup_opts *opts,
                                       rondo_pgroup_work **work)
 {
+    int as_received = send == recv && sendcounts == NULL && sdispls == NULL;
     return collective(group,
                       &(struct pg_call){ .coll = RONDO_COLL_ALL_TO_ALLV,
                                          .send = send,
                                          .recv = recv,
                                          .type = type,
-                                         .counts = { sendcounts, sdispls, recvcounts, rdispls } },
+                                         .counts = { as_received ? recvcounts : sendcounts,
+                                                     as_received ? rdispls : sdispls, recvcounts, rdispls } },
                       opts, work);
 }
 

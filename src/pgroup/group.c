@@ -3,6 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/inside.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/param.h"
@@ -100,7 +101,7 @@ static rondo_status no_place(const char *call)
 static rondo_status group_make(struct pg_world *world, int *members, int n, int rank,
                                const rondo_pgroup_config *config, struct rondo_pgroup **group)
 {
-    struct rondo_pgroup *made;
+    struct rondo_pgroup *made = NULL;
     rondo_status status = RONDO_NEW(made, "a process group");
     int device = -1;
     if (status == RONDO_SUCCESS) {
@@ -281,7 +282,7 @@ static rondo_status child_serial(struct rondo_pgroup *parent, uint64_t hash, uin
 static rondo_status members_of(const struct rondo_pgroup *parent, const int *ranks, int n, int **members,
                                int *self)
 {
-    int *made;
+    int *made = NULL;
     char *seen;
     rondo_status status = RONDO_SUCCESS;
     RONDO_TRY(RONDO_NEW_ARRAY(seen, parent->n, "the ranks of a process group"));
@@ -455,6 +456,7 @@ rondo_status pg_group_check(struct rondo_pgroup *group, const char *call)
 
 rondo_status pg_outside_groups(const char *call)
 {
+    RONDO_TRY(rondo_inside_check(call));
     return rondo_group_depth() == 0
                ? RONDO_SUCCESS
                : rondo_fail(RONDO_INVALID_USAGE,
@@ -471,6 +473,9 @@ static void slot_end(struct pg_slot *slot, rondo_status status, const char *text
     rondo_comm *comm = slot->comm;
     int state = slot->state;
     slot->first = slot->last = NULL;
+    for (struct rondo_pgroup_work *work = queue; work != NULL; work = work->queued) {
+        __atomic_add_fetch(&work->refs, 1, __ATOMIC_RELAXED); /* the group may be destroyed meanwhile */
+    }
     if (state != PG_READY) {
         __atomic_sub_fetch(&world->ncreating, state == PG_CREATING, __ATOMIC_RELEASE);
         __atomic_store_n(&slot->state, PG_FAILED, __ATOMIC_RELEASE);
@@ -487,6 +492,7 @@ static void slot_end(struct pg_slot *slot, rondo_status status, const char *text
         queue = work->queued;
         work->queued = NULL;
         pg_work_end(work, status);
+        pg_work_unref(work);
     }
     pthread_mutex_lock(&world->lock);
 }
@@ -516,6 +522,7 @@ rondo_status rondo_pgroup_abort(rondo_pgroup *group)
     if (group == NULL) {
         return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_pgroup_abort: the group is NULL");
     }
+    RONDO_TRY(rondo_inside_check("rondo_pgroup_abort"));
     RONDO_TRY(check_process(group, "rondo_pgroup_abort"));
     snprintf(text, sizeof(text), "rank %d on %s aborted the process group \"%s\"", group->rank,
              rondo_log_host(), group->name);
@@ -559,6 +566,7 @@ static void close_slots(struct rondo_pgroup *group, int failed)
         rondo_comm *comm;
         pthread_mutex_lock(&group->world->lock);
         comm = slot->comm;
+        slot->first = slot->last = NULL; /* those of a group that has ended: destroy ends them */
         __atomic_sub_fetch(&group->world->ncreating, slot->state == PG_CREATING, __ATOMIC_RELEASE);
         __atomic_store_n(&slot->state, PG_FAILED, __ATOMIC_RELEASE);
         pthread_mutex_unlock(&group->world->lock);
@@ -602,6 +610,9 @@ rondo_status rondo_pgroup_destroy(rondo_pgroup *group)
     }
     last = world->groups == NULL;
     world->refs += last;
+    while (world->telling == group && !pthread_equal(world->thread, pthread_self())) {
+        pthread_cond_wait(&world->wake, &world->lock); /* then nobody uses on_error's arg any more */
+    }
     pthread_mutex_unlock(&world->lock);
     pg_group_unref(group);
     if (last) {
@@ -649,6 +660,8 @@ rondo_status rondo_pgroup_sequence(rondo_pgroup *group, uint64_t *sequence)
 rondo_status rondo_pgroup_error(rondo_pgroup *group, rondo_status *error)
 {
     RONDO_TRY(group_or(group, error, "rondo_pgroup_error"));
+    RONDO_TRY(check_process(group, "rondo_pgroup_error"));
+    pg_group_look(group);
     *error = pg_group_check(group, "rondo_pgroup_error");
     return RONDO_SUCCESS;
 }

@@ -128,7 +128,8 @@ struct rondo_pgroup {
 
 struct pg_world {
     pthread_mutex_t lock, step;
-    pthread_cond_t wake; /* the watchdog: there are works, a slot is being made, or it is to stop */
+    pthread_cond_t wake; /* the watchdog: there are works, a slot is being made, or it is to stop; while it is
+                            in a group's on_error: who destroys the group */
     rondo_comm *root;
     int refs;
     pid_t pid;
@@ -136,10 +137,12 @@ struct pg_world {
     struct rondo_pgroup_work *open, *newest; /* oldest first */
     struct rondo_pgroup_work *at;            /* where the watchdog's next look begins; NULL: at the oldest */
     int moved;                               /* slots in creation that this turn has moved */
+    int looked;                              /* the same of ready ones, whose communicators may have ended */
     int ncreating;                           /* atomic, changes under lock */
     int asleep;                              /* the watchdog sleeps until it is woken */
     int has_thread, stop;
     pthread_t thread;
+    struct rondo_pgroup *telling; /* the group whose on_error runs */
 };
 
 /* ---- group.c ---- */
@@ -150,7 +153,7 @@ void pg_group_end(struct rondo_pgroup *group, rondo_status status, const char *t
 /** @return RONDO_SUCCESS, or why the group has ended, as this thread's sentence. */
 rondo_status pg_group_check(struct rondo_pgroup *group, const char *call);
 /** @return RONDO_INVALID_USAGE if this thread is inside rondo_group_start, which would keep all that a call
- * hands to a communicator. */
+ * hands to a communicator, or inside another call, where communicators refuse theirs. */
 rondo_status pg_outside_groups(const char *call);
 
 /* ---- slot.c ---- */
@@ -167,6 +170,10 @@ void pg_work_advance(struct rondo_pgroup_work *work);
 /** Move all that are being made: another rank may wait for one of those before it comes to what this thread
  * waits for. @return 0: there are none. */
 int pg_slots_move(struct pg_world *world);
+/** End the group if one of its communicators has ended, which those hear of, too, that have no call in it. */
+void pg_group_look(struct rondo_pgroup *group);
+/** The same for the next few communicators of all groups, in turn. */
+void pg_slots_look(struct pg_world *world);
 void pg_slot_free(struct pg_slot *slot);
 
 /* ---- work.c ---- */

@@ -67,6 +67,8 @@ rondo_status pg_slot_get(struct rondo_pgroup *group, int device, int peer, struc
     found = slot_find(group, kind, device, low, high);
     pthread_mutex_unlock(&group->world->lock);
     if (found == NULL) {
+        pg_group_look(group); /* a peer that knows of its end would not come */
+        RONDO_TRY(pg_group_check(group, "a call"));
         RONDO_TRY(slot_new(group, kind, device, low, high, &made));
         pthread_mutex_lock(&group->world->lock);
         found = slot_find(group, kind, device, low, high);
@@ -313,14 +315,13 @@ void pg_slot_advance_held(struct pg_slot *slot)
     }
 }
 
-/* Get slots that are being made, at most PG_MOST_POLLED, each with a reference to its group. With the world's
- * lock. */
-static int slots_in_creation(const struct pg_world *world, struct pg_slot **slots, int skip)
+/* Get slots in a state, at most PG_MOST_POLLED, each with a reference to its group. With the world's lock. */
+static int slots_in(const struct pg_world *world, int state, struct pg_slot **slots, int skip)
 {
     int n = 0;
     for (struct rondo_pgroup *group = world->groups; group != NULL; group = group->next) {
         for (struct pg_slot *slot = group->slots; slot != NULL && n < PG_MOST_POLLED; slot = slot->next) {
-            if (slot->state == PG_CREATING && skip-- <= 0) {
+            if (slot->state == state && skip-- <= 0) {
                 group->refs++;
                 slots[n++] = slot;
             }
@@ -337,7 +338,7 @@ int pg_slots_move(struct pg_world *world)
         return 0;
     }
     pthread_mutex_lock(&world->lock);
-    n = slots_in_creation(world, slots, world->moved);
+    n = slots_in(world, PG_CREATING, slots, world->moved);
     world->moved = n == PG_MOST_POLLED ? world->moved + n : 0; /* the others next time */
     pthread_mutex_unlock(&world->lock);
     for (int i = 0; i < n; i++) {
@@ -346,6 +347,44 @@ int pg_slots_move(struct pg_world *world)
         pg_group_unref(group);
     }
     return 1;
+}
+
+static void slot_look(struct pg_slot *slot)
+{
+    rondo_status status = __atomic_load_n(&slot->state, __ATOMIC_ACQUIRE) == PG_READY
+                              ? rondo_engine_check(slot->comm)
+                              : RONDO_SUCCESS;
+    char text[RONDO_ERROR_TEXT];
+    if (status != RONDO_SUCCESS) {
+        snprintf(text, sizeof(text), "%s", rondo_last_error(slot->comm));
+        pg_group_end(slot->group, status, text);
+    }
+}
+
+void pg_group_look(struct rondo_pgroup *group)
+{
+    struct pg_slot *slot;
+    pthread_mutex_lock(&group->world->lock);
+    slot = group->slots; /* new ones come at the front */
+    pthread_mutex_unlock(&group->world->lock);
+    for (; slot != NULL; slot = slot->next) {
+        slot_look(slot);
+    }
+}
+
+void pg_slots_look(struct pg_world *world)
+{
+    struct pg_slot *slots[PG_MOST_POLLED];
+    int n;
+    pthread_mutex_lock(&world->lock);
+    n = slots_in(world, PG_READY, slots, world->looked);
+    world->looked = n == PG_MOST_POLLED ? world->looked + n : 0;
+    pthread_mutex_unlock(&world->lock);
+    for (int i = 0; i < n; i++) {
+        struct rondo_pgroup *group = slots[i]->group;
+        slot_look(slots[i]);
+        pg_group_unref(group);
+    }
 }
 
 int pg_slot_queue(struct pg_slot *slot, struct rondo_pgroup_work *work)

@@ -65,6 +65,7 @@ static struct rondo_pgroup *ended_group(struct pg_world *world)
     if (group != NULL) {
         group->told = 1;
         group->refs++;
+        world->telling = group;
     }
     pthread_mutex_unlock(&world->lock);
     return group;
@@ -81,10 +82,15 @@ static int look(struct pg_world *world)
         (void)pg_work_poll(works[i]);
         pg_work_unref(works[i]);
     }
+    pg_slots_look(world);
     while ((group = ended_group(world)) != NULL) {
         char text[RONDO_ERROR_TEXT];
         snprintf(text, sizeof(text), "%s", group->failure_text);
         group->on_error(group->arg, group, group->failure, text);
+        pthread_mutex_lock(&world->lock);
+        world->telling = NULL;
+        pthread_cond_broadcast(&world->wake);
+        pthread_mutex_unlock(&world->lock);
         pg_group_unref(group);
     }
     return n;

@@ -43,7 +43,10 @@ rondo_status pg_work_new(struct pg_slot *slot, struct rondo_pgroup_work **work)
 void pg_work_memory_free(struct rondo_pgroup_work *work)
 {
     if (work->stream != NULL && work->slot->gpu == NULL) {
+        char text[RONDO_ERROR_TEXT]; /* the call's, which says more than its stream's */
+        snprintf(text, sizeof(text), "%s", rondo_error_text());
         (void)rondo_stream_destroy(work->stream);
+        rondo_fail_quiet(RONDO_SUCCESS, "%s", text);
     }
     rondo_free(work);
 }
@@ -425,6 +428,7 @@ rondo_status pg_work_wait(struct rondo_pgroup_work *work, int64_t timeout_ms, in
     int64_t begin = timeout_ms > 0 ? rondo_now_ns() : 0,
             limit = rondo_ms_to_ns(timeout_ms > 0 ? timeout_ms : 0);
     rondo_wait_begin(&wait, &policy);
+    (void)pg_slots_move(work->group->world); /* at 0 ms, too */
     while (!pg_work_poll(work)) {
         int moved = 0;
         if (timeout_ms >= 0 && (timeout_ms == 0 || rondo_now_ns() - begin > limit)) {
