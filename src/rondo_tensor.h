@@ -22,7 +22,8 @@
  *  - An error leaves output arguments untouched, and rondo_last_error(NULL) says cause, rank, host and
  *    remedy.
  *  - When the communicator ends, by an error, an abort or its destruction, every operation of its stores ends
- *    with an error. A call that returns it returns when nobody reads the data of publications any more.
+ *    with an error, but for rondo_tensor_store_destroy. A call that returns it returns when nobody reads the
+ *    data of publications any more.
  */
 #ifndef RONDO_TENSOR_H
 #define RONDO_TENSOR_H
@@ -51,8 +52,8 @@ typedef struct rondo_tensor_ops {
     /** Publisher: write the packed form of the tensor, exactly its `bytes`, to @a out. An error, and its
      * rondo_last_error, reaches whoever pulls. */
     rondo_status (*pack)(void *arg, void *out, size_t bytes);
-    /** Consumer: take the packed form, which is valid during the call. Then the pull's `data` stays as it
-     * was. */
+    /** Consumer: take the packed form, which is valid during the call. Then the pull's `data` and `bytes`
+     * stay as they were. */
     rondo_status (*unpack)(void *arg, const void *in, size_t bytes);
     /** Publisher: the publication has ended, and the store does not use `data` again. Called once, and not if
      * publishing failed. */
@@ -71,7 +72,7 @@ enum rondo_tensor_memory { RONDO_TENSOR_HOST, RONDO_TENSOR_CUDA };
  * empty (ndims 0), then it is one row of bytes / size of the type. To pull one, `data` NULL asks for memory
  * of the store, which the caller frees with rondo_tensor_free; else it is a place of `bytes` bytes. With
  * RONDO_TENSOR_CUDA data is memory of one GPU, NULL of the calling thread's current one. A pull sets data,
- * bytes, type, ndims, shape, dead, packed, step and peer.
+ * bytes, type, ndims, shape, dead, packed, step and peer; one with ops->unpack leaves data and bytes.
  */
 typedef struct rondo_tensor {
     void *data;
@@ -152,14 +153,16 @@ typedef struct rondo_tensor_stats {
 
 /**
  * Create a store over all ranks of a communicator of host memory. Collective: all ranks create the same
- * stores in the same order. @a config NULL: the defaults. The communicator must outlive the store.
+ * stores in the same order. @a config NULL: the defaults. The communicator must outlive the store. Neither
+ * this nor rondo_tensor_store_destroy between rondo_group_start and rondo_group_end.
  */
 rondo_status rondo_tensor_store_create(rondo_comm *comm, const rondo_tensor_config *config,
                                        rondo_tensor_store **store);
 /**
  * Collective: the store serves others until all ranks have called it, then ends all publications, cancels
  * pulls under way, and frees the store with the memory of rondo_tensor_alloc and its unfinished requests.
- * After an error of the communicator it waits for nobody, and returns that error. It waits for others as long
+ * After an error of the communicator it waits for nobody, and returns that error; after its abort or
+ * destruction, RONDO_SUCCESS. It waits for others as long
  * as the communicator's calls do (RONDO_TIMEOUT). While they pull from this rank, its time does not run, for
  * one content up to ten times that limit; the time of ranks that nobody pulls from runs.
  */
@@ -218,8 +221,8 @@ rondo_status rondo_tensor_pull_many(rondo_tensor_store *store, rondo_tensor_item
                                     rondo_tensor_request **request);
 
 /** Wait for a request and free it. At the deadline it is cancelled: RONDO_TIMEOUT. On return nobody touches
- * its memory any more. timeout_ms 0: no deadline (rondo_tensor_test looks without waiting);
- * RONDO_CONFIG_DEFAULT: the store's. */
+ * the memory of a pull any more; a publication that was cancelled stays published, and its data must stay.
+ * timeout_ms 0: no deadline (rondo_tensor_test looks without waiting); RONDO_CONFIG_DEFAULT: the store's. */
 rondo_status rondo_tensor_wait(rondo_tensor_request *request, int64_t timeout_ms);
 /** Make progress. *done 1: the request is freed, and its error, if any, returned. */
 rondo_status rondo_tensor_test(rondo_tensor_request *request, int *done);

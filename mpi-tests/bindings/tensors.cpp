@@ -97,6 +97,8 @@ static void requests(rondo::tensor_store &store, int me, int n)
     never = store.pull_later("never", next, 2, &none);
     never.cancel();
     CHECK(never.wait(std::nothrow) == RONDO_INVALID_USAGE && !never);
+    never = store.pull_later("never", next, 2, &none);
+    CHECK(never.wait(std::nothrow, -2) == RONDO_INVALID_ARGUMENT && never); // a refused wait keeps it
     { // a request that is dropped is cancelled
         rondo::tensor_request dropped = store.pull_later("never", next, 2, &none);
     }

@@ -5,6 +5,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "in_child.h"
 #include "tensor/answer.h"
 #include "tensor_gate.h"
 
@@ -541,6 +542,70 @@ static void the_end_of_a_connection_is_said_until_it_is_heard(void **state)
     end_wire(SHARED_MEMORY);
 }
 
+/* ---- what is refused ---- */
+
+static void grouped(struct fake_rank *r)
+{
+    rondo_tensor_store *store = NULL;
+    FAKE_OK(r, rondo_group_start());
+    FAKE_ERROR(r, rondo_tensor_store_create(r->comm, NULL, &store), RONDO_INVALID_USAGE, "rondo_group_start");
+    FAKE_OK(r, rondo_group_end());
+    FAKE_OK(r, rondo_tensor_store_create(r->comm, NULL, &store));
+    FAKE_OK(r, rondo_group_start());
+    FAKE_ERROR(r, rondo_tensor_store_destroy(store), RONDO_INVALID_USAGE, "rondo_group_start");
+    FAKE_OK(r, rondo_group_end());
+    FAKE_OK(r, rondo_tensor_store_destroy(store));
+}
+
+static void a_group_keeps_no_creation_or_destruction_of_a_store(void **state)
+{
+    (void)state;
+    use_wire(SHARED_MEMORY);
+    fake_ranks(2, grouped, NULL);
+    end_wire(SHARED_MEMORY);
+}
+
+static int use_request(void *request)
+{
+    int done = 0;
+    alarm(20); /* it may wait for ever */
+    return rondo_tensor_test(request, &done) != RONDO_INVALID_USAGE ||
+           rondo_tensor_cancel(request) != RONDO_INVALID_USAGE ||
+           rondo_tensor_wait(request, PATIENCE_MS) != RONDO_INVALID_USAGE;
+}
+
+/* A thread of the parent has the store's lock. */
+static void forked(struct fake_rank *r)
+{
+    static uint8_t data[8];
+    rondo_tensor_store *store;
+    rondo_tensor t = RONDO_TENSOR_INIT;
+    FAKE_OK(r, rondo_tensor_store_create(r->comm, NULL, &store));
+    if (r->rank == 1) {
+        rondo_tensor_request *request;
+        FAKE_OK(r, rondo_tensor_pull(store, "w", 0, 0, NULL, &t, &request));
+        pthread_mutex_lock(&store->core->lock);
+        int wrong = in_child(use_request, request);
+        pthread_mutex_unlock(&store->core->lock);
+        FAKE_OK(r, rondo_barrier(r->comm, NULL));
+        FAKE_OK(r, rondo_tensor_wait(request, PATIENCE_MS));
+        FAKE_CHECK(r, !wrong, "the child's code is %d", wrong);
+    } else {
+        FAKE_OK(r, rondo_barrier(r->comm, NULL));
+        t = tensor_of(data, sizeof(data));
+        FAKE_OK(r, rondo_tensor_publish(store, "w", 0, &t, RONDO_TENSOR_UNTIL_RETIRED, NULL));
+    }
+    FAKE_OK(r, rondo_tensor_store_destroy(store));
+}
+
+static void requests_of_the_parent_are_refused_in_a_child(void **state)
+{
+    (void)state;
+    use_wire(SHARED_MEMORY);
+    fake_ranks(2, forked, NULL);
+    end_wire(SHARED_MEMORY);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -555,6 +620,8 @@ int main(void)
         cmocka_unit_test(a_store_that_one_rank_cannot_create_is_an_error_on_all),
         cmocka_unit_test(a_content_that_was_given_back_is_no_success),
         cmocka_unit_test(the_end_of_a_connection_is_said_until_it_is_heard),
+        cmocka_unit_test(a_group_keeps_no_creation_or_destruction_of_a_store),
+        cmocka_unit_test(requests_of_the_parent_are_refused_in_a_child),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,6 +17,8 @@ enum { RONDO_INSIDE_CALL = 1, RONDO_INSIDE_GROUP = 2 };
 extern _Thread_local int rondo_inside RONDO_FAST_TLS;
 
 static inline int rondo_is_inside_call(void) { return rondo_inside & RONDO_INSIDE_CALL; }
+/** @return how many groups this thread has open. */
+static inline int rondo_open_groups(void) { return rondo_inside / RONDO_INSIDE_GROUP; }
 
 /** Refuse a public function that a signal handler calls inside another one. @return RONDO_INVALID_USAGE. */
 rondo_status rondo_inside_refuse(const char *what);

@@ -5,7 +5,7 @@
 #include "call/task.h"
 
 /** @return > 0: this thread has an open group. */
-static inline int rondo_group_depth(void) { return rondo_inside / RONDO_INSIDE_GROUP; }
+static inline int rondo_group_depth(void) { return rondo_open_groups(); }
 
 /** Add a call to the open group; copies the task and its counts. */
 rondo_status rondo_group_add(const struct rondo_task *task);

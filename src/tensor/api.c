@@ -229,6 +229,10 @@ static rondo_status request_enter(rondo_tensor_request *request, const char *wha
         rondo_inside_end();
         return rondo_fail(RONDO_INVALID_ARGUMENT, "%s: the request is NULL", what);
     }
+    if (request->core->forks != rondo_tensor_forks) { /* a thread of the parent may hold the lock */
+        rondo_inside_end();
+        return rondo_fail(RONDO_INVALID_USAGE, "%s: the request belongs to the parent of this process", what);
+    }
     pthread_mutex_lock(&request->core->lock);
     return RONDO_SUCCESS;
 }
@@ -309,12 +313,25 @@ static rondo_status create(rondo_comm *comm, const rondo_tensor_config *config,
     return status;
 }
 
+/* Creating and destroying a store are calls of the communicator, too, which a group would keep. */
+static rondo_status outside_groups(const char *what)
+{
+    return rondo_open_groups() == 0
+               ? RONDO_SUCCESS
+               : rondo_fail(RONDO_INVALID_USAGE,
+                            "%s inside rondo_group_start: call it before, or after rondo_group_end", what);
+}
+
 /* All ranks have created their end, or all fail. */
 static rondo_status agree(rondo_comm *comm, rondo_status status)
 {
     char text[RONDO_ERROR_TEXT];
     int32_t mine = status, worst = 0;
+    int device = -1;
     snprintf(text, sizeof(text), "%s", rondo_error_text());
+    if (rondo_comm_device(comm, &device) == RONDO_SUCCESS && device >= 0) {
+        return rondo_fail_quiet(status, "%s", text); /* all were refused, and mine is no memory of a GPU */
+    }
     rondo_status agreed = rondo_all_reduce(&mine, &worst, 1, RONDO_INT32, RONDO_MAX, comm, NULL);
     if (status != RONDO_SUCCESS) {
         return rondo_fail_quiet(status, "%s", text);
@@ -339,6 +356,7 @@ rondo_status rondo_tensor_store_create(rondo_comm *comm, const rondo_tensor_conf
                           "rondo_tensor_store_create: the place for the store is NULL");
     }
     RONDO_TRY(rondo_inside_check("rondo_tensor_store_create"));
+    RONDO_TRY(outside_groups("rondo_tensor_store_create"));
     status = create(comm, config, &core);
     status = status == RONDO_SUCCESS ? rondo_shell_create(&stores, &memory) : status;
     struct rondo_tensor_store *store = memory;
@@ -365,6 +383,7 @@ rondo_status rondo_tensor_store_destroy(rondo_tensor_store *store)
 {
     rondo_status status;
     RONDO_TRY(rondo_inside_check("rondo_tensor_store_destroy"));
+    RONDO_TRY(outside_groups("rondo_tensor_store_destroy"));
     if (store == NULL || !rondo_shell_kill(&stores, &store->shell)) {
         return not_alive(store, "rondo_tensor_store_destroy");
     }

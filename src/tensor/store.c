@@ -414,8 +414,11 @@ static rondo_status core_open(struct rondo_tensor_core *core)
 static pthread_mutex_t ends_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t ends_changed = PTHREAD_COND_INITIALIZER;
 
+unsigned rondo_tensor_forks;
+
 static void forget_ends(void)
 {
+    rondo_tensor_forks++;
     (void)rondo_fork_lock(&ends_lock);
     pthread_cond_init(&ends_changed, NULL);
 }
@@ -441,6 +444,7 @@ rondo_status rondo_tensor_core_create(struct rondo_ctx *ctx, uint32_t number,
     core->ctx = ctx;
     core->rank = ctx->job.rank;
     core->nranks = ctx->job.nranks;
+    core->forks = rondo_tensor_forks;
     core->number = number;
     core->message_bytes = (size_t)params->tensor_message;
     core->newest = RONDO_TENSOR_WIRE_VERSION;

@@ -287,6 +287,7 @@ struct rondo_tensor_core {
     struct rondo_ctx *ctx;          /* NULL: it has ended */
     int ending;                     /* a thread ends the store (store.c) */
     int rank, nranks;
+    unsigned forks;  /* rondo_tensor_forks at its creation */
     uint32_t number; /* of the communicator's stores */
     uint64_t tag;    /* of its control messages */
     size_t message_bytes;
@@ -337,6 +338,10 @@ struct rondo_tensor_core {
 };
 
 /* ---- store.c ---- */
+
+/** How many forks lie between the first process and this one: in a child, another number than its parent's
+ * stores have. */
+extern unsigned rondo_tensor_forks;
 
 /** One round of progress: hellos, connections, deaths, and the end of the communicator. */
 void rondo_tensor_progress(struct rondo_tensor_core *core, int *moved);

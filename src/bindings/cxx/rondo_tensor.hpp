@@ -123,6 +123,7 @@ public:
     void wait(std::int64_t timeout_ms = RONDO_CONFIG_DEFAULT) { check(wait(std::nothrow, timeout_ms)); }
     [[nodiscard]] rondo_status wait(std::nothrow_t, std::int64_t timeout_ms = RONDO_CONFIG_DEFAULT) noexcept
     {
+        if (timeout_ms < RONDO_CONFIG_DEFAULT) return rondo_tensor_wait(handle_, timeout_ms); // refused
         return rondo_tensor_wait(std::exchange(handle_, nullptr), timeout_ms);
     }
     /** @return true: it has ended. */
