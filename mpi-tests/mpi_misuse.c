@@ -148,7 +148,7 @@ static void a_refused_call_leaves_the_communicator_usable(void)
 
 static void group_misuse_is_refused(void)
 {
-    rondo_comm *comm = fresh;
+    rondo_comm *comm = fresh, *made;
     float x = 0;
     fresh = NULL; /* without a communicator */
     refused(rondo_group_end(), RONDO_INVALID_USAGE, "group_end without group_start", "group_start");
@@ -157,6 +157,11 @@ static void group_misuse_is_refused(void)
     TEST_MUST(rondo_group_start(), fresh);
     REFUSED(rondo_all_reduce(&x, NULL, 1, RONDO_FLOAT32, RONDO_SUM, fresh, NULL), "rec");
     test_check(rondo_group_end() != RONDO_SUCCESS, "a group with a refused call succeeded");
+    fresh = NULL;
+    TEST_MUST(rondo_group_start(), NULL);
+    REFUSED(rondo_comm_create(MPI_COMM_NULL, NULL, &made), "MPI_COMM_NULL");
+    refused(rondo_group_end(), RONDO_INVALID_ARGUMENT, "a group with a refused creation", "MPI_COMM_NULL");
+    fresh = comm;
     float one = 1;
     TEST_MUST(rondo_group_refuse("outside of a group"), fresh);
     TEST_MUST(rondo_group_start(), fresh);

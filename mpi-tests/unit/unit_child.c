@@ -14,6 +14,7 @@
 #include "net/control/control_impl.h"
 #include "child_check.h"
 #include "faults.h"
+#include "rondo_pgroup.h"
 
 /* ---- tags ---- */
 
@@ -110,6 +111,46 @@ static void splits_have_the_right_members(void **state)
         fake_ranks(n, split_with_equal_keys, NULL);
         fake_ranks(n, split_without_colour, NULL);
     }
+}
+
+/* The first of two ranks gets a communicator of no ranks, as the split goes on. */
+static void split_of_none(struct fake_rank *r)
+{
+    rondo_config config = RONDO_CONFIG_INIT;
+    rondo_comm *none = NULL, *child = NULL;
+    rondo_pgroup *group = NULL;
+    rondo_status error = RONDO_IN_PROGRESS;
+    int n = -1;
+    config.blocking = r->rank != 0;
+    if (r->rank == 1) {
+        pthread_barrier_wait(r->arg);
+        FAKE_OK(r, rondo_comm_split(r->comm, 0, 0, &config, &child));
+        FAKE_OK(r, rondo_comm_destroy(child));
+        return;
+    }
+    error = rondo_comm_split(r->comm, RONDO_SPLIT_NOCOLOR, 0, &config, &none);
+    pthread_barrier_wait(r->arg);
+    while (error == RONDO_IN_PROGRESS) {
+        FAKE_OK(r, rondo_comm_async_error(none, &error));
+        sched_yield();
+    }
+    FAKE_OK(r, error);
+    FAKE_OK(r, rondo_comm_count(none, &n));
+    FAKE_CHECK(r, n == 0, "%d ranks", n);
+    FAKE_ERROR(r, rondo_comm_split(none, 0, 0, NULL, &child), RONDO_INVALID_USAGE, "no ranks");
+    FAKE_ERROR(r, rondo_comm_shrink(none, NULL, 0, 0, NULL, &child), RONDO_INVALID_USAGE, "no ranks");
+    FAKE_ERROR(r, rondo_pgroup_create(none, NULL, &group), RONDO_INVALID_USAGE, "no ranks");
+    FAKE_OK(r, rondo_comm_destroy(none));
+}
+
+static void a_communicator_of_no_ranks_is_only_destroyed(void **state)
+{
+    pthread_barrier_t meet;
+    (void)state;
+    fake_params(NULL);
+    pthread_barrier_init(&meet, NULL, 2);
+    fake_ranks(2, split_of_none, &meet);
+    pthread_barrier_destroy(&meet);
 }
 
 /* More splits at once than the parent's segment has places, of which the program polls the last one first. */
@@ -588,6 +629,7 @@ int main(void)
         cmocka_unit_test(tags_of_children_never_repeat),
         cmocka_unit_test(splits_have_the_right_members),
         cmocka_unit_test(splits_wait_for_places_of_others),
+        cmocka_unit_test(a_communicator_of_no_ranks_is_only_destroyed),
         cmocka_unit_test(a_child_may_be_destroyed_at_once),
         cmocka_unit_test(wrong_splits_are_errors),
         cmocka_unit_test(several_splits_may_run_at_once),

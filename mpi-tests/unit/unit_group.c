@@ -386,6 +386,24 @@ static void calls_beside_one_that_fails_end_in_the_record(void **state)
     fake_ranks(2, ended_beside, NULL);
 }
 
+/* Rank 2 of 2 is refused. Rank 1 never comes, for which rank 0's creation would wait. */
+static void a_creation_that_is_refused_refuses_its_group(void **state)
+{
+    rondo_config config = RONDO_CONFIG_INIT;
+    rondo_local *local;
+    rondo_comm *first, *second;
+    (void)state;
+    fake_params(NULL);
+    config.init_timeout_ms = 2000;
+    assert_int_equal(rondo_local_create(2, &local), RONDO_SUCCESS);
+    assert_int_equal(rondo_group_start(), RONDO_SUCCESS);
+    assert_int_equal(rondo_comm_create_local(local, 0, &config, &first), RONDO_SUCCESS);
+    assert_int_equal(rondo_comm_create_local(local, 2, &config, &second), RONDO_INVALID_ARGUMENT);
+    assert_int_equal(rondo_group_end(), RONDO_INVALID_ARGUMENT);
+    assert_true(fake_has(rondo_last_error(NULL), "no such rank"));
+    assert_int_equal(rondo_local_destroy(local), RONDO_SUCCESS);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -398,6 +416,7 @@ int main(void)
         cmocka_unit_test(a_call_that_no_algorithm_carries_is_counted_nowhere),
         cmocka_unit_test(a_message_to_itself_of_nothing_needs_no_partner),
         cmocka_unit_test(a_child_that_is_refused_ends_its_group),
+        cmocka_unit_test(a_creation_that_is_refused_refuses_its_group),
         cmocka_unit_test(calls_beside_one_that_fails_end_in_the_record),
         cmocka_unit_test(every_communicator_of_a_failed_group_holds_its_first_error),
     };

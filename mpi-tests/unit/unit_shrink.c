@@ -125,6 +125,20 @@ static void wrong_shrinks(struct fake_rank *r)
     int self = r->rank, nobody = 9, others[] = { (r->rank + 1) % 3, (r->rank + 2) % 3 }, other = others[0];
     int *last = end_of_a_page(3);
     rondo_comm *child = NULL;
+    rondo_stream stream;
+    int got = -1;
+    FAKE_OK(r, rondo_stream_create(&stream));
+    if (r->rank == 0) { /* it goes on */
+        FAKE_OK(r, rondo_recv(&got, 1, RONDO_INT32, 1, r->comm, stream));
+    }
+    FAKE_ERROR(r, rondo_comm_shrink(r->comm, &nobody, 1, RONDO_SHRINK_ABORT, NULL, &child),
+               RONDO_INVALID_ARGUMENT, "no such rank");
+    if (r->rank == 1) {
+        FAKE_OK(r, rondo_send(&self, 1, RONDO_INT32, 0, r->comm, NULL));
+    }
+    FAKE_OK(r, rondo_stream_synchronize(stream));
+    FAKE_CHECK(r, got == (r->rank == 0 ? 1 : -1), "received %d", got);
+    FAKE_OK(r, rondo_stream_destroy(stream));
     last[0] = last[1] = last[2] = other;
     FAKE_ERROR(r, rondo_comm_shrink(r->comm, &self, 1, RONDO_SHRINK_DEFAULT, NULL, &child),
                RONDO_INVALID_ARGUMENT, "do not call");

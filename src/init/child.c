@@ -96,6 +96,18 @@ static void end_place(struct rondo_ctx *parent, uint64_t serial)
     }
 }
 
+/* A split without a colour that does not block gives a communicator of no ranks. */
+static rondo_status has_ranks(const struct rondo_ctx *parent, const char *call)
+{
+    return parent->job.nranks > 0
+               ? RONDO_SUCCESS
+               : rondo_fail(
+                     RONDO_INVALID_USAGE,
+                     "%s: the communicator \"%s\" has no ranks, as its split had no colour here: destroy "
+                     "it",
+                     call, parent->job.name);
+}
+
 static rondo_status split(struct rondo_ctx *parent, int color, int key, const rondo_config *config,
                           rondo_comm **newcomm)
 {
@@ -104,6 +116,7 @@ static rondo_status split(struct rondo_ctx *parent, int color, int key, const ro
     struct rondo_ctx *ctx;
     int *members;
     rondo_status status = RONDO_SUCCESS;
+    RONDO_TRY(has_ranks(parent, "rondo_comm_split"));
     split.child = ++parent->job.nchildren; /* the other ranks count it, whatever becomes of it here */
     if (color < RONDO_SPLIT_NOCOLOR || newcomm == NULL) {
         status = rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_comm_split on rank %d: %s", parent->job.rank,
@@ -292,6 +305,7 @@ static rondo_status shrink(struct rondo_ctx *parent, const int *exclude, int nex
     if (__atomic_load_n(&parent->life.state, __ATOMIC_ACQUIRE) == RONDO_COMM_INIT) {
         return rondo_ctx_ready(parent);
     }
+    RONDO_TRY(has_ranks(parent, "rondo_comm_shrink"));
     if (__atomic_load_n(&parent->life.revoked, __ATOMIC_ACQUIRE)) {
         flags = RONDO_SHRINK_ABORT; /* it has ended its calls already */
     }

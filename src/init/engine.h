@@ -14,6 +14,8 @@
  */
 rondo_status rondo_engine_create(struct rondo_bootstrap *bootstrap, const rondo_config *config,
                                  rondo_comm **comm);
+/** How a creation went before rondo_engine_create: an error refuses the open group, too. @return status. */
+rondo_status rondo_engine_refuse(rondo_status status);
 /**
  * For the members of a communicator, collectively: all[i * bytes ..] = rank i's mine. Waits; carried by the
  * control plane, whatever memory the communicator is of. Not in a group.

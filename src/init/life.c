@@ -123,10 +123,13 @@ static rondo_status run_creations(const struct rondo_creation *creations, int n)
 /* Failed creations and splits without a colour set the user's pointer to NULL. */
 static rondo_status end_creations(struct rondo_creation *creations, int n, rondo_status status)
 {
-    rondo_status entered = enter_creations(creations, &n);
-    status = status == RONDO_SUCCESS ? entered : status;
+    char text[RONDO_ERROR_TEXT]; /* of the first error: those of the others' ends say less */
+    rondo_status entered;
+    snprintf(text, sizeof(text), "%s", rondo_error_text());
+    entered = enter_creations(creations, &n);
     if (status == RONDO_SUCCESS) {
-        status = run_creations(creations, n);
+        status = entered == RONDO_SUCCESS ? run_creations(creations, n) : entered;
+        snprintf(text, sizeof(text), "%s", rondo_error_text());
     }
     for (int i = 0; i < n; i++) {
         struct rondo_ctx *ctx = creations[i].ctx;
@@ -137,7 +140,7 @@ static rondo_status end_creations(struct rondo_creation *creations, int n, rondo
             rondo_shell_leave(ctx->shell);
         }
     }
-    return status;
+    return status == RONDO_SUCCESS ? RONDO_SUCCESS : rondo_fail_quiet(status, "%s", text);
 }
 
 /* ---- the public side ---- */
@@ -219,6 +222,12 @@ rondo_status rondo_engine_create(struct rondo_bootstrap *bootstrap, const rondo_
     }
     status = create(bootstrap, config, comm);
     rondo_inside_end();
+    return status;
+}
+
+rondo_status rondo_engine_refuse(rondo_status status)
+{
+    rondo_group_note_error(status);
     return status;
 }
 

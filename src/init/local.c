@@ -48,16 +48,23 @@ rondo_status rondo_local_destroy(rondo_local *local)
     RONDO_RUN_INSIDE("rondo_local_destroy", local_destroy(local));
 }
 
-rondo_status rondo_comm_create_local(rondo_local *local, int rank, const rondo_config *config,
-                                     rondo_comm **comm)
+static rondo_status join(rondo_local *local, int rank, struct rondo_bootstrap **bootstrap)
 {
-    struct rondo_bootstrap *bootstrap;
-    RONDO_TRY(rondo_inside_check("rondo_comm_create_local"));
     if (local == NULL || rank < 0 || rank >= local->nranks) {
         return rondo_fail(RONDO_INVALID_ARGUMENT, "rondo_comm_create_local: %s (rank %d)",
                           local == NULL ? "the meeting place is NULL" : "the meeting place has no such rank",
                           rank);
     }
-    RONDO_TRY(rondo_bootstrap_threads(local->hub, rank, &bootstrap));
-    return rondo_engine_create(bootstrap, config, comm);
+    return rondo_bootstrap_threads(local->hub, rank, bootstrap);
+}
+
+rondo_status rondo_comm_create_local(rondo_local *local, int rank, const rondo_config *config,
+                                     rondo_comm **comm)
+{
+    struct rondo_bootstrap *bootstrap;
+    rondo_status status;
+    RONDO_TRY(rondo_inside_check("rondo_comm_create_local"));
+    status = join(local, rank, &bootstrap);
+    return status == RONDO_SUCCESS ? rondo_engine_create(bootstrap, config, comm)
+                                   : rondo_engine_refuse(status);
 }

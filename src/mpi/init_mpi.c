@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <unistd.h>
+#include "base/inside.h"
 #include "base/log.h"
 #include "base/param.h"
 #include "init/engine.h"
@@ -90,17 +91,19 @@ static void singleton_warn(void)
 /* What comes before MPI can be asked about a communicator. */
 static rondo_status create_begin(rondo_comm **comm)
 {
+    RONDO_TRY(rondo_inside_check("rondo_comm_create")); /* MPI is not for signal handlers */
     if (!comm) {
-        return rondo_fail(RONDO_INVALID_ARGUMENT, "comm is NULL; pass the address of a rondo_comm *");
+        return rondo_engine_refuse(
+            rondo_fail(RONDO_INVALID_ARGUMENT, "comm is NULL; pass the address of a rondo_comm *"));
     }
     (void)rondo_param_init(); /* before the first log line; the engine reports errors in parameters */
-    return mpi_ready();
+    return rondo_engine_refuse(mpi_ready());
 }
 
 static rondo_status create(MPI_Comm mpi_comm, const rondo_config *config, rondo_comm **comm)
 {
     struct rondo_bootstrap *bootstrap;
-    RONDO_TRY(rondo_bootstrap_mpi(mpi_comm, &bootstrap));
+    RONDO_TRY(rondo_engine_refuse(rondo_bootstrap_mpi(mpi_comm, &bootstrap)));
     if (bootstrap->nranks == 1) {
         singleton_warn();
     }

@@ -181,6 +181,11 @@ static rondo_status create(const char *call, rondo_comm *root, const rondo_pgrou
                 ? "is still being created or ended: ask rondo_comm_async_error until it is ready"
                 : "has failed or ended: give one that works");
     }
+    if (n == 0) {
+        return rondo_fail(RONDO_INVALID_USAGE,
+                          "%s: the communicator has no ranks, as its split had no colour here: destroy it",
+                          call);
+    }
     if (device >= 0) {
         return rondo_fail(RONDO_INVALID_ARGUMENT,
                           "%s: the communicator is of GPU %d: give one of host memory; the groups' own ones "
