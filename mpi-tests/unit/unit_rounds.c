@@ -319,6 +319,60 @@ static void no_innocent_rank_is_ever_named(void **state)
     }
 }
 
+/* ---- a rank that has left ---- */
+
+static rondo_status send_to_who_left(void *arg, int rank, const struct rondo_rounds_part *part)
+{
+    (void)arg, (void)rank, (void)part;
+    return RONDO_REMOTE_ERROR;
+}
+
+static rondo_status receive_nothing(void *arg, int rank, const struct rondo_rounds_part *part)
+{
+    (void)arg, (void)rank, (void)part;
+    return RONDO_IN_PROGRESS;
+}
+
+static rondo_status hear_nothing(void *arg, struct rondo_rounds_note *note)
+{
+    (void)arg, (void)note;
+    return RONDO_IN_PROGRESS;
+}
+
+static enum rondo_rounds_state has_left(void *arg, int rank)
+{
+    (void)arg, (void)rank;
+    return RONDO_ROUNDS_LEFT;
+}
+
+static void ask_nobody(void *arg, int rank) { (void)arg, (void)rank; }
+
+static rondo_status lose(void *arg, int rank)
+{
+    (void)arg, (void)rank;
+    return RONDO_REMOTE_ERROR;
+}
+
+/* However long ago the round before was. */
+static void the_last_words_of_who_left_have_their_time_in_every_round(void **state)
+{
+    static const struct rondo_rounds_ops ops = { .send = send_to_who_left,
+                                                 .receive = receive_nothing,
+                                                 .hear = hear_nothing,
+                                                 .state = has_left,
+                                                 .ask = ask_nobody,
+                                                 .lost = lose };
+    struct rondo_rounds r;
+    (void)state;
+    assert_int_equal(rondo_rounds_init(&r, 1, 2, &ops, NULL), RONDO_SUCCESS);
+    r.looked_ns = SECOND;
+    rondo_rounds_allgather(&r, 8, 9 * SECOND);
+    assert_int_equal(rondo_rounds_test(&r, 9 * SECOND), RONDO_IN_PROGRESS);
+    assert_int_equal(rondo_rounds_test(&r, 9 * SECOND + RONDO_ROUNDS_LAST / 2), RONDO_IN_PROGRESS);
+    assert_int_equal(rondo_rounds_test(&r, 9 * SECOND + RONDO_ROUNDS_LAST), RONDO_REMOTE_ERROR);
+    rondo_rounds_release(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -333,6 +387,7 @@ int main(void)
         cmocka_unit_test(a_rank_that_stops_is_named_at_any_time),
         cmocka_unit_test(a_late_rank_is_named_and_learns_it),
         cmocka_unit_test(no_innocent_rank_is_ever_named),
+        cmocka_unit_test(the_last_words_of_who_left_have_their_time_in_every_round),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

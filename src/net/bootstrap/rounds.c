@@ -150,6 +150,9 @@ static void round_start(struct rondo_rounds *r, int phase, size_t record, int64_
     r->record = record;
     r->nin = r->nout = 0;
     r->left_ns = 0;
+    if (now - r->looked_ns > RONDO_ROUNDS_LOOK) {
+        r->looked_ns = now - RONDO_ROUNDS_LOOK; /* who is found to have left before the first look left now */
+    }
     r->asks_ns = now + RONDO_ROUNDS_ASK_AFTER;
     rondo_free(r->late);
     r->late = NULL;
