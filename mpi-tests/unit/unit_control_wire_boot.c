@@ -1,6 +1,7 @@
 /* Children (split, shrink) with members on several nodes: the bootstrap over the parent's control plane. */
 #include "control_nodes.h"
 
+#include <errno.h>
 #include <sched.h>
 
 #include "net/bootstrap/bootstrap.h"
@@ -307,12 +308,13 @@ struct child {
     rondo_status status[NODES_MAX];
 };
 
-static void child_open(struct child *child, struct nodes *w, uint64_t tag)
+static void child_open(struct child *child, struct nodes *w, uint64_t tag, int over_ended)
 {
     static const int members[NODES_MAX] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11 };
     for (int r = 0; r < w->nranks; r++) {
-        assert_int_equal(rondo_bootstrap_control(w->control[r], members, w->nranks, r, tag, 0, &child->b[r]),
-                         RONDO_SUCCESS);
+        assert_int_equal(
+            rondo_bootstrap_control(w->control[r], members, w->nranks, r, tag, over_ended, &child->b[r]),
+            RONDO_SUCCESS);
         memset(child->mine, r + 1, sizeof(child->mine));
         child->all[r] = calloc((size_t)w->nranks, sizeof(child->mine));
         child->status[r] = child->b[r]->ops->allgather_start(child->b[r], child->mine, child->all[r],
@@ -356,8 +358,8 @@ static void a_child_that_waits_holds_up_neither_messages_nor_another_child(void 
     char got = 0;
     (void)state;
     nodes_open(&w, 2, NODES_MAX / 2);
-    child_open(&first, &w, 4);
-    child_open(&second, &w, 5);
+    child_open(&first, &w, 4, 0);
+    child_open(&second, &w, 5, 0);
     child_move(&first, NODES_MAX / 2, w.nranks);
     /* Ranks 6 and 9 wait for the records of those below them in the tree, then ask for the table as well. */
     WAIT_FOR((child_move(&first, 0, 1), child_move(&first, 6, 7), child_move(&first, 9, 10),
@@ -376,6 +378,28 @@ static void a_child_that_waits_holds_up_neither_messages_nor_another_child(void 
     nodes_close(&w);
 }
 
+/* The network between two nodes fails and works again: each takes the other for silent until one asks. */
+static void who_was_cut_off_makes_a_child(void **state)
+{
+    struct nodes w;
+    struct child child;
+    (void)state;
+    nodes_open(&w, 2, 1);
+    send_all(w.control[0], 1, 9, "x", 1);
+    rondo_wire_lock();
+    while (rondo_wire->conns != NULL) {
+        rondo_wire_end(rondo_wire->conns, ETIMEDOUT);
+    }
+    rondo_wire_unlock();
+    for (int r = 0; r < 2; r++) {
+        assert_int_equal(rondo_control_state_of(w.control[r], !r), RONDO_RANK_SILENT);
+    }
+    child_open(&child, &w, 6, 1);
+    WAIT_FOR(child_move(&child, 0, 2));
+    child_close(&child, &w);
+    nodes_close(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -387,6 +411,7 @@ int main(void)
         cmocka_unit_test(a_loss_that_another_communicator_told_of_is_the_reason),
         cmocka_unit_test(a_communicator_that_starts_after_a_loss_ends),
         cmocka_unit_test(a_parent_that_ends_stops_no_child_that_all_make),
+        cmocka_unit_test(who_was_cut_off_makes_a_child),
         cmocka_unit_test(a_child_that_waits_holds_up_neither_messages_nor_another_child),
     };
     return cmocka_run_group_tests(tests, setup, NULL);

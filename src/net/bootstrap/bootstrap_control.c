@@ -39,6 +39,7 @@ struct control_bootstrap {
     struct rondo_rounds rounds;
     struct rondo_node_rounds node; /* the rounds whose records lie in the parent's segment */
     int over_ended;
+    int64_t hopes_ns;    /* until then, silent members of other nodes may answer */
     int64_t looked_ns;   /* at the members */
     int64_t orphaned_ns; /* since when this round is known to be without a parent; 0: it is not */
     int next_look;
@@ -118,10 +119,21 @@ static rondo_status hear(void *arg, struct rondo_rounds_note *note)
     return RONDO_SUCCESS;
 }
 
+/* Does a member of another node count as silent? */
+static int is_silent(const struct control_bootstrap *self, int member)
+{
+    int rank = self->members[member];
+    return self->parent->local_of[rank] < 0 &&
+           rondo_control_state_of(self->parent, rank) == RONDO_RANK_SILENT;
+}
+
 static enum rondo_rounds_state state_of(void *arg, int member)
 {
     struct control_bootstrap *self = arg;
     int state = rondo_control_state_of(self->parent, self->members[member]);
+    if (is_silent(self, member) && rondo_now_ns() < self->hopes_ns) {
+        return RONDO_ROUNDS_ALIVE;
+    }
     return state == RONDO_RANK_DEAD || state == RONDO_RANK_SILENT ? RONDO_ROUNDS_LOST
            : state == RONDO_RANK_LEFT                             ? RONDO_ROUNDS_LEFT
                                                                   : RONDO_ROUNDS_ALIVE;
@@ -387,6 +399,17 @@ static rondo_status check_members(struct rondo_control *parent, const int *membe
     return RONDO_SUCCESS;
 }
 
+/* A host that was cut off may be back. Nothing has been said to it since, so it is asked. */
+static void ask_the_silent(struct control_bootstrap *self)
+{
+    self->hopes_ns = rondo_now_ns() + RONDO_ROUNDS_STEP;
+    for (int i = 0; i < self->base.nranks; i++) {
+        if (is_silent(self, i)) {
+            rondo_wire_ask(self->parent, self->members[i]);
+        }
+    }
+}
+
 static void set_group(struct control_bootstrap *b, const int *members, int n, int self, uint64_t tag)
 {
     struct rondo_control *parent = b->parent;
@@ -417,6 +440,9 @@ rondo_status rondo_bootstrap_control(struct rondo_control *parent, const int *me
     made->parent = parent;
     made->over_ended = over_ended;
     set_group(made, members, n, self, tag);
+    if (over_ended) { /* else the silence has ended the parent, and the child with it */
+        ask_the_silent(made);
+    }
     *b = &made->base;
     return RONDO_SUCCESS;
 fail:
