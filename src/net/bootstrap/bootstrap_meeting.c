@@ -412,6 +412,12 @@ static rondo_status missing_of_root(struct meeting_bootstrap *self, int *ranks, 
         return RONDO_SUCCESS;
     }
     if (self->asked_ns == 0) {
+        if (self->root != NULL && !self->registered) {
+            status = root_answer(self); /* if it has been accepted, the end of the connection is its death */
+            if (status != RONDO_SUCCESS && status != RONDO_IN_PROGRESS) {
+                return status;
+            }
+        }
         self->asked_ns = rondo_now_ns();
         self->asks = self->root == NULL || !self->registered;
         if (self->asks) {
