@@ -42,7 +42,7 @@ ranks() {
     shift
     port=$((port + 1))
     while [ $rank -lt "$n" ]; do
-        RANK=$rank WORLD_SIZE=$n MASTER_ADDR=127.0.0.1 MASTER_PORT=$port \
+        TMPDIR=$tmp RANK=$rank WORLD_SIZE=$n MASTER_ADDR=127.0.0.1 MASTER_PORT=$port \
             timeout -k 5 200 "$python" "$@" >"$tmp/out.$rank" 2>&1 &
         pids="$pids $!"
         rank=$((rank + 1))

@@ -20,6 +20,7 @@
  */
 #include <functional>
 #include <list>
+#include <unistd.h>
 
 #include "_torch_work.hpp"
 #include <pybind11/chrono.h>
@@ -54,6 +55,9 @@ class Group final : public Base
     /* Nobody has the group any more, though a weak pointer may keep its memory. */
     void release_resources() override
     {
+        if (group_ == nullptr) { /* perhaps after the end of Python */
+            return;
+        }
         if (PyGILState_Check() != 0) { /* what hangs on a future may need Python */
             py::gil_scoped_release no_gil;
             close();
@@ -67,6 +71,12 @@ class Group final : public Base
     void close()
     {
         if (group_ == nullptr) {
+            return;
+        }
+        if (getpid() != pid_) { /* a forked child: the group is its parent's, and so are these threads */
+            (void)collectives_.release();
+            (void)messages_.release();
+            group_ = nullptr;
             return;
         }
         for (c10::intrusive_ptr<Work> &work : open_) {
@@ -514,6 +524,7 @@ class Group final : public Base
     }
 
     rondo_pgroup *group_;
+    pid_t pid_ = getpid();
     std::mutex mutex_;
     std::list<c10::intrusive_ptr<Work>> open_;
     std::unique_ptr<Finisher> collectives_, messages_;

@@ -132,7 +132,13 @@ def _create(options, _):
         return parent.child(ranks, name, timeout)
     if rank == 0:
         options.store.set("rondo", _extension.make_id().hex())
-    return _extension.create(bytes.fromhex(options.store.get("rondo").decode()), rank, size, name, timeout)
+    made = _extension.create(bytes.fromhex(options.store.get("rondo").decode()), rank, size, name, timeout)
+    if rank == 0:  # all have read the id: a later default group of the same store must not take it for its own
+        try:
+            options.store.delete_key("rondo")
+        except (RuntimeError, NotImplementedError):  # not every store can
+            pass
+    return made
 
 
 def _backend(group):
@@ -157,7 +163,10 @@ def _end():
     """A rank that an exception ends tells the others; any other one waits for the calls under way."""
     for group in _extension.groups():
         if hasattr(sys, "last_type"):
-            group.abort()
+            try:
+                group.abort()
+            except RuntimeError:  # it was closed, or is of the parent of this process
+                pass
         group.close()
 
 
