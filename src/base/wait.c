@@ -81,7 +81,7 @@ static rondo_status run_idle(struct rondo_wait *wait, int *moved)
     int64_t before_ns = watched ? rondo_now_ns() : 0, took_ns;
     RONDO_TRY(rondo_progress_run(wait->policy->progress, 1, moved));
     took_ns = watched ? rondo_now_ns() - before_ns : 0;
-    if (took_ns > LONG_YIELD_NS && took_ns <= SLICE_YIELD_NS) {
+    if (!*moved && took_ns > LONG_YIELD_NS && took_ns <= SLICE_YIELD_NS) {
         see_others(wait);
     }
     return RONDO_SUCCESS;
