@@ -356,6 +356,23 @@ static void what_is_lost_with_one_connection_of_two_is_no_secret(void **state)
     }
 }
 
+/* Both have called; the call on which one sends is never answered. */
+static void what_waits_for_an_answer_takes_the_other_connection(void **state)
+{
+    struct scene s;
+    struct rondo_auth_hello hello;
+    (void)state;
+    scene_open(&s);
+    int fd = take_call(&s, &hello), other = call(&s);
+    rondo_wire_ask(s.w.control[0], 2);
+    close(fd);
+    assert_int_equal(next_kind(other), RONDO_WIRE_WATCH);
+    assert_int_equal(next_kind(other), RONDO_WIRE_ASK);
+    assert_int_equal(state_of_2(&s), RONDO_RANK_ALIVE);
+    close(other);
+    scene_close(&s);
+}
+
 /* A process answers no calls before it has joined the communicator. */
 static void without_a_limit_of_creation_an_answer_may_take_for_ever(void **state)
 {
@@ -388,6 +405,7 @@ int main(void)
         cmocka_unit_test(who_was_cut_off_and_calls_is_alive),
         cmocka_unit_test(a_cut_stays_one_when_more_is_sent),
         cmocka_unit_test(what_is_lost_with_one_connection_of_two_is_no_secret),
+        cmocka_unit_test(what_waits_for_an_answer_takes_the_other_connection),
         cmocka_unit_test(without_a_limit_of_creation_an_answer_may_take_for_ever),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

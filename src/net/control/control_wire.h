@@ -4,8 +4,8 @@
  * Each process has one listener (rondo_control_listen), on the interface that the socket device would
  * choose. Whoever first has something to send to a process connects to it; then either side sends on that
  * connection. When both connect at once there are two, and each side keeps to the one it began with, so that
- * messages stay in order. A process counts as lost when its last connection has ended without BYE, or a
- * second after one of them has ended with bytes under way.
+ * messages stay in order. A process counts as lost when its last connection has ended without BYE, or at
+ * the first beat a second after one of them has ended with bytes under way.
  *
  * A "process" here has one listener: a process that closes its last communicator closes all connections, and
  * counts as another one when it creates the next. So a BYE or an end of stream that is read late cannot

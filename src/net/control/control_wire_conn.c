@@ -227,6 +227,20 @@ void rondo_wire_conn_use(struct rondo_wire_conn *conn)
     }
 }
 
+static void conn_flush(struct rondo_wire_conn *conn);
+
+/* A connection has ended before it was open, so nothing behind the place for its proof was sent yet. */
+static void hand_over(struct rondo_wire_conn *ended, struct rondo_wire_conn *other)
+{
+    if (ended->ended_in != RONDO_WIRE_OPEN && ended->out_to > RONDO_AUTH_PROOF) {
+        if (rondo_wire_put_bytes(other, ended->out + RONDO_AUTH_PROOF, ended->out_to - RONDO_AUTH_PROOF)) {
+            conn_flush(other);
+        } else {
+            ended->lost = ended->error != 0 ? ended->error : ECONNRESET;
+        }
+    }
+}
+
 /* Take a connection out of its bucket; another open one to the same process replaces it. */
 static void conn_disuse(struct rondo_wire_conn *conn)
 {
@@ -239,6 +253,7 @@ static void conn_disuse(struct rondo_wire_conn *conn)
     for (struct rondo_wire_conn *other = rondo_wire->conns; other; other = other->next) {
         if (other->process == conn->process && other->own == conn->own && other->state == RONDO_WIRE_OPEN) {
             rondo_wire_conn_use(other);
+            hand_over(conn, other);
             return;
         }
     }
@@ -325,7 +340,7 @@ static void conn_flush(struct rondo_wire_conn *conn)
         }
         if (n < 0) {
             /* Keep reading until the stream ends: the peer's last message may be a reason. */
-            conn->lost = errno;
+            conn->lost = conn->lost == 0 ? errno : conn->lost;
             if (errno != EPIPE && errno != ECONNRESET) {
                 conn->cut = errno; /* which neither recv() nor the next send() will say again */
             }
