@@ -12,6 +12,14 @@
 
 #include "mpi_common.h"
 
+/* One of the waits may come to a tool instead of the face, which must leave the collective to MPI then. */
+#if defined SHIM_TOOL && MPI_VERSION >= 4
+int MPI_Allreduce_c(const void *in, void *out, MPI_Count n, MPI_Datatype type, MPI_Op op, MPI_Comm comm)
+{
+    return PMPI_Allreduce_c(in, out, n, type, op, comm);
+}
+#endif
+
 enum { BYTES = 1 << 21, ROUNDS = 20, ELEMENTS = 200000 };
 static int *mine, *sum;
 static MPI_Comm fresh; /* its next call creates Rondo's communicator, where RONDO_MPI_AFTER is 2 */
@@ -138,7 +146,7 @@ static void by_testsome(void)
     }
 }
 
-#if MPI_VERSION >= 4
+#if MPI_VERSION >= 4 && !defined SHIM_TOOL /* MPICH's own collectives do not move there */
 static void by_parrived(void)
 {
     MPI_Request request;
@@ -167,6 +175,12 @@ static void send_part(int to) { MPI_Send(&test.rank, 1, MPI_INT, to, 5, MPI_COMM
 
 static void by_barrier(void) { MPI_Barrier(MPI_COMM_WORLD); }
 static void by_scan(void) { MPI_Scan(&test.rank, &token, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD); }
+
+#if MPI_VERSION >= 4
+static void by_large(void) { MPI_Allreduce_c(&test.rank, &token, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD); }
+#else
+#define by_large by_scan
+#endif
 
 static void by_dup(void)
 {
@@ -225,6 +239,7 @@ static const struct {
     WAIT(by_test, SENDS),     WAIT(by_testsome, SENDS), WAIT(by_barrier, JOINS),
     WAIT(by_scan, JOINS),     WAIT(by_dup, JOINS),      WAIT(by_parrived, SENDS_PART),
     WAIT(by_creation, JOINS), WAIT(by_init, JOINS),     WAIT(by_creating_init, JOINS),
+    WAIT(by_large, JOINS),
 #ifndef OPEN_MPI
     WAIT(by_set_info, JOINS),
 #endif

@@ -66,12 +66,15 @@ static int all_come_here(const char *const *names, size_t n)
 static void look_for_tools(void)
 {
 #define WAIT_(ctx, Name) "MPI_" #Name,
-#define COLLECTIVE_(ctx, NAME, name, Name) "MPI_" #Name,
+#define COLLECTIVE_(ctx, NAME, name, Name) \
+    "MPI_" #Name, "MPI_" #Name "_c", "MPI_" #Name "_init", "MPI_" #Name "_init_c",
     static const char *const waits[] = { SHIM_POLLED_TABLE(WAIT_, ) SHIM_POLLED_LARGE_TABLE(WAIT_, )
-                                             SHIM_HELPED_TABLE(WAIT_, ) SHIM_TABLE(COLLECTIVE_, ) };
-    static const char *const starts[] = { "MPI_Start",  "MPI_Startall",  "MPI_Request_free",
+                                             SHIM_ASKED_TABLE(WAIT_, ) SHIM_HELPED_TABLE(WAIT_, )
+                                                 SHIM_TABLE(COLLECTIVE_, ) "MPI_Comm_disconnect" };
+    static const char *const starts[] = { "MPI_Start",      "MPI_Startall",      "MPI_Request_free",
 #ifdef OPEN_MPI
-                                          "mpi_start_", "mpi_startall_", "mpi_request_free_"
+                                          "mpi_start_",     "mpi_startall_",     "mpi_request_free_",
+                                          "mpi_start_f08_", "mpi_startall_f08_", "mpi_request_free_f08_"
 #endif
     };
     process.starts = all_come_here(starts, RONDO_COUNTOF(starts));
