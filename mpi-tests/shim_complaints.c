@@ -1,6 +1,7 @@
 /* Cases of shim_semantics: what users of similar layers complain of. */
 #include <dirent.h>
 #include <mpi.h>
+#include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -195,7 +196,7 @@ void freed_communicators_leave_nothing(void)
 }
 
 /* Its last message ends while rank 0 waits in a collective of another communicator. Libraries of MPICH may
- * delete it then, in Rondo's wait. */
+ * delete it then, in Rondo's wait, if a tool hides that it is freed. */
 void a_communicator_that_goes_late_leaves_nothing(void)
 {
     enum { ROUNDS = 40, N = 1 << 20 };
@@ -213,7 +214,7 @@ void a_communicator_that_goes_late_leaves_nothing(void)
         } else if (rank == 1) { /* which needs rank 0 to make progress */
             MPI_Recv(message, N, MPI_CHAR, 0, 11, comm, MPI_STATUS_IGNORE);
         }
-        MPI_Comm_free(&comm);
+        (i % 2 ? MPI_Comm_free : PMPI_Comm_free)(&comm);
         MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
         check(sum == nranks, "the sum");
         if (i == ROUNDS / 4) {
@@ -289,3 +290,43 @@ void callbacks_may_use_a_communicator_that_goes(void)
     }
     MPI_Comm_free_keyval(&keyval);
 }
+
+#ifdef OPEN_MPI /* Debian's MPICH checks nothing */
+static jmp_buf before;
+static void leaves(MPI_Comm *comm, int *code, ...)
+{
+    (void)comm, (void)code;
+    longjmp(before, 1);
+}
+
+/* Where the frames were that have gone. */
+static __attribute__((noinline)) void stack_fill(void)
+{
+    volatile char bytes[8192];
+    for (size_t i = 0; i < sizeof bytes; i++) {
+        bytes[i] = -1;
+    }
+}
+
+void an_error_handler_may_not_return(void)
+{
+    static MPI_Comm none;
+    MPI_Comm comm;
+    MPI_Errhandler handler;
+    MPI_Comm_create_errhandler(leaves, &handler);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, handler);
+    none = MPI_COMM_NULL;
+    if (setjmp(before) == 0) {
+        MPI_Comm_free(&none);
+        check(0, "an error");
+    }
+    stack_fill();
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
+    MPI_Errhandler_free(&handler);
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    warm(comm);
+    MPI_Comm_free(&comm);
+}
+#else
+void an_error_handler_may_not_return(void) {}
+#endif

@@ -687,6 +687,7 @@ static const struct {
     ONLY(a_communicator_is_freed_with_a_call_under_way, "ompi#13767"),
     CASE(a_communicator_that_goes_late_leaves_nothing, NULL),
     ONLY(callbacks_may_use_a_communicator_that_goes, NULL),
+    ONLY(an_error_handler_may_not_return, NULL),
     CASE(a_handle_is_used_again_for_another_type, NULL),
     CASE(a_types_attributes_are_left_alone, NULL),
     CASE(types_may_have_large_counts, NULL),

@@ -18,6 +18,7 @@ void reduce_scatter_takes_any_blocks(void);
 void freed_communicators_leave_nothing(void);
 void a_communicator_that_goes_late_leaves_nothing(void);
 void callbacks_may_use_a_communicator_that_goes(void);
+void an_error_handler_may_not_return(void);
 void types_may_have_large_counts(void);
 /* shim_blocks.c */
 void one_rank_has_a_derived_type_in_a_v_collective(void);

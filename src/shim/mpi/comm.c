@@ -36,7 +36,8 @@ static struct {
               .keyval = MPI_KEYVAL_INVALID };
 
 /* What calls find that have no state of their own. */
-static struct shim_comm shut = { .leaves = SHIM_BY_CLOSED }, off = { .leaves = SHIM_BY_OFF };
+static struct shim_comm shut = { .leaves = SHIM_BY_CLOSED }, off = { .leaves = SHIM_BY_OFF },
+                        threads = { .leaves = SHIM_BY_JOBS };
 
 #define SHIM_NAME_ROW_(ctx, NAME, name, Name) #name,
 const char *shim_coll_name(enum shim_coll coll)
@@ -227,8 +228,8 @@ static void state_end(struct shim_comm *c)
     free(c);
 }
 
-/* MPICH deletes a communicator when its last message ends. This thread may wait in Rondo then, which cannot
- * destroy anything meanwhile. */
+/* MPICH deletes a communicator when its last message ends. Where the face has not seen MPI_Comm_free, this
+ * thread may wait in Rondo then, which cannot destroy anything meanwhile. */
 static int comm_deleted(MPI_Comm comm, int key, void *value, void *extra)
 {
     struct shim_comm *c = value;
@@ -430,6 +431,22 @@ static struct shim_comm *comm_attach(MPI_Comm comm)
     return c;
 }
 
+/* MPICH's threadcomm, whose ranks are threads: they have one handle, and set its attributes all at once. */
+static int is_of_threads(MPI_Comm comm)
+{
+    int nmembers = 0, n = 0;
+#ifndef OPEN_MPI
+    MPI_Group group;
+    PMPI_Comm_group(comm, &group);
+    PMPI_Group_size(group, &nmembers);
+    PMPI_Group_free(&group);
+    PMPI_Comm_size(comm, &n);
+#else
+    (void)comm;
+#endif
+    return nmembers != n;
+}
+
 static struct shim_comm *comm_look_up(MPI_Comm comm)
 {
     void *value = NULL;
@@ -444,7 +461,7 @@ static struct shim_comm *comm_look_up(MPI_Comm comm)
     if (PMPI_Comm_get_attr(comm, process.keyval, &value, &found) != MPI_SUCCESS) {
         return NULL;
     }
-    return found ? value : comm_attach(comm);
+    return found ? value : is_of_threads(comm) ? &threads : comm_attach(comm);
 }
 
 /* A communicator that this thread is about to free. */
@@ -473,7 +490,7 @@ struct shim_comm *shim_comm_find(MPI_Comm comm)
     }
     late_end();
     struct shim_comm *c = comm_look_up(comm);
-    if (c != NULL) {
+    if (c != NULL && c != &threads) { /* without an attribute, nothing says when that communicator goes */
         shim_thread.comm = comm;
         shim_thread.state = c;
         shim_thread.generation = generation;
@@ -487,9 +504,9 @@ struct shim_comm *shim_comm_find(MPI_Comm comm)
 static int has_state(MPI_Comm comm)
 {
     pthread_mutex_lock(&process.lock);
-    const struct shim_comm *c = process.first;
+    const struct shim_comm *c = process.last; /* most go in the opposite order */
     while (c != NULL && c->comm != comm) {
-        c = c->next;
+        c = c->previous;
     }
     pthread_mutex_unlock(&process.lock);
     return c != NULL;
@@ -499,8 +516,11 @@ static int has_state(MPI_Comm comm)
  * the state's own attribute would go before or after the others by the order in which a rank has set them. */
 static int comm_free(int (*function)(MPI_Comm *), MPI_Comm *comm)
 {
-    struct shim_freed freed = { comm != NULL ? *comm : MPI_COMM_NULL, shim_thread.freed };
-    if (freed.comm != MPI_COMM_WORLD && has_state(freed.comm)) {
+    if (comm == NULL || *comm == MPI_COMM_NULL || *comm == MPI_COMM_WORLD) {
+        return function(comm); /* an error, whose handler need not return */
+    }
+    struct shim_freed freed = { *comm, shim_thread.freed };
+    if (has_state(freed.comm)) {
         PMPI_Comm_delete_attr(freed.comm, process.keyval);
     }
     shim_thread.freed = &freed;
@@ -628,13 +648,11 @@ static enum shim_reason make_agreed(struct shim_comm *c, const struct shim_cells
 static int spans_jobs(const struct shim_comm *c)
 {
     enum { PART = 256, MOST_STEPS = 1 << 26 };
-    int ranks[PART], in_world[PART], spans, nworld, nmembers, asked;
+    int ranks[PART], in_world[PART], spans = 0, nworld, asked;
     MPI_Group group, world;
     PMPI_Comm_group(c->comm, &group);
     PMPI_Comm_group(MPI_COMM_WORLD, &world);
     PMPI_Group_size(world, &nworld);
-    PMPI_Group_size(group, &nmembers);
-    spans = nmembers != c->n; /* MPICH's threadcomm: its ranks are threads */
     asked = c->n <= MOST_STEPS / nworld ? c->n : MOST_STEPS / nworld + 2;
     for (int first = 0; first < asked && !spans; first += PART) {
         int n = asked - first < PART ? asked - first : PART;
