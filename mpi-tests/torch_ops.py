@@ -362,7 +362,8 @@ def check_again():
             store.delete_key("store_based_barrier_key:1")
         dist.init_process_group("rondo", store=store, rank=number, world_size=n,
                                 timeout=datetime.timedelta(seconds=20))
-        dist.barrier()
+        if turn > 0:
+            dist.barrier()
         dist.destroy_process_group()
 
 

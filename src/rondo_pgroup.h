@@ -32,7 +32,9 @@
  *    on.
  *  - An error leaves output arguments untouched, and rondo_last_error(NULL) says cause, rank, host and
  *    remedy. Times are in milliseconds.
- *  - A thread inside rondo_group_start makes no calls here but rondo_pgroup_work_free and rondo_pgroup_abort.
+ *  - A thread inside rondo_group_start makes no calls here but rondo_pgroup_work_free and rondo_pgroup_abort;
+ *    one inside another call of Rondo, as in a tensor's callback or a signal handler, none but
+ *    rondo_pgroup_work_free and those that only ask about a group.
  *  - A forked child may not use its parent's groups.
  */
 #ifndef RONDO_PGROUP_H
@@ -64,8 +66,8 @@ typedef struct rondo_pgroup_config {
     int watchdog;       /**< of a default group. 1 (default): a thread watches the works of the group and of
                              those made from it. It wakes ten times a second while there are any. 0: no
                              thread; limits hold while a rank waits, and nobody moves works between calls */
-    /** Called by the watchdog, once for a group, when a call of it has exceeded its time or has failed; the
-     * group has then ended. @a text: the sentence, which names the ranks that are out of step. It may call
+    /** Called by the watchdog, once for a group, when a call of it has exceeded its time or has failed, or
+     * another rank has ended it; the group has then ended. @a text: the sentence, which names the ranks that are out of step. It may call
      * anything here, also rondo_pgroup_abort and rondo_pgroup_destroy. NULL: the sentence is only logged. */
     void (*on_error)(void *arg, rondo_pgroup *group, rondo_status status, const char *text);
     void *arg; /**< of on_error */

@@ -205,6 +205,15 @@ def held(comm):
         store.retire(last)
         assert not any(array() is not None for array in arrays.values())
     child = comm.split(0)
+    store = TensorStore(child)
+    try:
+        with rondo.group():
+            store.destroy()
+        raise AssertionError("a store was destroyed in a group")
+    except rondo.Error:
+        assert store.handle
+    store.destroy()
+    assert not store.handle
     store, mine = TensorStore(child), values()
     store.publish("left", 1, mine)
     mine, got = weakref.ref(mine), store.pull("left", 1 - child.rank, 1, into=zeros())

@@ -349,6 +349,14 @@ static void child_close(struct child *child, const struct nodes *w)
     }
 }
 
+static void child_drop(struct child *child, const struct nodes *w)
+{
+    for (int r = 0; r < w->nranks; r++) {
+        child->b[r]->ops->close(child->b[r], 0);
+        free(child->all[r]);
+    }
+}
+
 /* The other node's ranks have sent their records to the first child, but most do not ask for its table of 36
  * messages, which is on its way. */
 static void a_child_that_waits_holds_up_neither_messages_nor_another_child(void **state)
@@ -378,7 +386,8 @@ static void a_child_that_waits_holds_up_neither_messages_nor_another_child(void 
     nodes_close(&w);
 }
 
-/* The network between two nodes fails and works again: each takes the other for silent until one asks. */
+/* The network between two nodes fails and works again: each takes the other for silent until one asks. On a busy
+ * machine the first child may find that too late. */
 static void who_was_cut_off_makes_a_child(void **state)
 {
     struct nodes w;
@@ -394,8 +403,14 @@ static void who_was_cut_off_makes_a_child(void **state)
     for (int r = 0; r < 2; r++) {
         assert_int_equal(rondo_control_state_of(w.control[r], !r), RONDO_RANK_SILENT);
     }
-    child_open(&child, &w, 6, 1);
-    WAIT_FOR(child_move(&child, 0, 2));
+    for (uint64_t tag = 6; tag < 12; tag++) {
+        child_open(&child, &w, tag, 1);
+        WAIT_FOR(child_move(&child, 0, 2));
+        if (child.status[0] == RONDO_SUCCESS && child.status[1] == RONDO_SUCCESS) {
+            break;
+        }
+        child_drop(&child, &w);
+    }
     child_close(&child, &w);
     nodes_close(&w);
 }

@@ -666,7 +666,9 @@ rondo_status rondo_pgroup_error(rondo_pgroup *group, rondo_status *error)
 {
     RONDO_TRY(group_or(group, error, "rondo_pgroup_error"));
     RONDO_TRY(check_process(group, "rondo_pgroup_error"));
-    pg_group_look(group);
+    if (!rondo_is_inside_call()) { /* it may end communicators */
+        pg_group_look(group);
+    }
     *error = pg_group_check(group, "rondo_pgroup_error");
     return RONDO_SUCCESS;
 }

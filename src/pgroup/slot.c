@@ -356,7 +356,7 @@ static void slot_look(struct pg_slot *slot)
                               : RONDO_SUCCESS;
     char text[RONDO_ERROR_TEXT];
     if (status != RONDO_SUCCESS) {
-        snprintf(text, sizeof(text), "%s", rondo_last_error(slot->comm));
+        snprintf(text, sizeof(text), "%s", rondo_error_text());
         pg_group_end(slot->group, status, text);
     }
 }

@@ -185,6 +185,15 @@ public:
         }
         return status;
     }
+    /** Inside a group it is refused, and the store stays. */
+    void reset() { check(reset(std::nothrow)); }
+    rondo_status reset(std::nothrow_t) noexcept
+    {
+        rondo_tensor_store *handle = handle_;
+        rondo_status status = owner::reset(std::nothrow);
+        if (status == RONDO_INVALID_USAGE) handle_ = handle;
+        return status;
+    }
     rondo_tensor_stats stats() const
     {
         rondo_tensor_stats counts{};

@@ -151,7 +151,10 @@ class TensorStore:
     def destroy(self):
         handle, self.handle = self.handle, None
         if handle:
-            check(_function("rondo_tensor_store_destroy", ctypes.c_void_p)(handle))
+            status = _function("rondo_tensor_store_destroy", ctypes.c_void_p)(handle)
+            if status == _api.INVALID_USAGE:  # as in a group: it is there still
+                self.handle = handle
+            check(status)
             self._held.clear()
 
     def __del__(self, left=_left):  # without a default the name may be gone at exit
