@@ -315,6 +315,7 @@ void an_error_handler_may_not_return(void)
     MPI_Errhandler handler;
     MPI_Comm_create_errhandler(leaves, &handler);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, handler);
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, handler); /* which MPI 4 asks */
     none = MPI_COMM_NULL;
     if (setjmp(before) == 0) {
         MPI_Comm_free(&none);
@@ -322,6 +323,7 @@ void an_error_handler_may_not_return(void)
     }
     stack_fill();
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_ARE_FATAL);
     MPI_Errhandler_free(&handler);
     MPI_Comm_dup(MPI_COMM_WORLD, &comm);
     warm(comm);

@@ -33,8 +33,8 @@
  *  - An error leaves output arguments untouched, and rondo_last_error(NULL) says cause, rank, host and
  *    remedy. Times are in milliseconds.
  *  - A thread inside rondo_group_start makes no calls here but rondo_pgroup_work_free and rondo_pgroup_abort;
- *    one inside another call of Rondo, as in a tensor's callback or a signal handler, none but
- *    rondo_pgroup_work_free and those that only ask about a group.
+ *    one inside another call of Rondo, as in a tensor's callback, none but rondo_pgroup_work_free and those
+ *    that only ask about a group; a signal handler none but rondo_pgroup_rank and rondo_pgroup_count.
  *  - A forked child may not use its parent's groups.
  */
 #ifndef RONDO_PGROUP_H

@@ -14,7 +14,7 @@ rondo_status rondo_progress_run(struct rondo_progress *progress, int idle, int *
 {
     for (int i = 0; i < progress->nhooks; i++) {
         const struct rondo_hook *hook = &progress->hook[i];
-        if (idle || !hook->idle_only) {
+        if (hook->idle_only == idle) {
             RONDO_TRY(hook->progress(hook->arg, moved));
         }
     }

@@ -26,7 +26,7 @@ struct rondo_progress {
 
 /** @return RONDO_INTERNAL_ERROR when the list is full. */
 rondo_status rondo_progress_add(struct rondo_progress *progress, struct rondo_hook hook);
-/** Run all hooks; idle: also those for long waits. */
+/** Run the hooks for all waits (idle 0), or those for long waits (1). */
 rondo_status rondo_progress_run(struct rondo_progress *progress, int idle, int *moved);
 
 #endif

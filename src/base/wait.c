@@ -74,14 +74,14 @@ static void see_slice(struct rondo_wait *wait)
     wait->noticed = 0;
 }
 
-/* The hooks, and the idle ones: MPI's may yield (mpi_yield_when_idle), and does so before this wait. */
+/* The hooks of long waits: MPI's may yield (mpi_yield_when_idle), and does so before this wait. */
 static rondo_status run_idle(struct rondo_wait *wait, int *moved)
 {
     int watched = wait->policy->oversubscription != NULL;
     int64_t before_ns = watched ? rondo_now_ns() : 0, took_ns;
     RONDO_TRY(rondo_progress_run(wait->policy->progress, 1, moved));
     took_ns = watched ? rondo_now_ns() - before_ns : 0;
-    if (!*moved && took_ns > LONG_YIELD_NS && took_ns <= SLICE_YIELD_NS) {
+    if (took_ns > LONG_YIELD_NS && took_ns <= SLICE_YIELD_NS) {
         see_others(wait);
     }
     return RONDO_SUCCESS;
@@ -162,9 +162,10 @@ rondo_status rondo_wait_once_slow(struct rondo_wait *wait)
         return RONDO_SUCCESS;
     }
     if (policy->progress) {
-        RONDO_TRY(wait->rounds >= IDLE_AFTER && wait->rounds % IDLE_EVERY == 0
-                      ? run_idle(wait, &moved)
-                      : rondo_progress_run(policy->progress, 0, &moved));
+        RONDO_TRY(rondo_progress_run(policy->progress, 0, &moved));
+        if (wait->rounds >= IDLE_AFTER && wait->rounds % IDLE_EVERY == 0) {
+            RONDO_TRY(run_idle(wait, &moved));
+        }
     }
     now_ns = rondo_now_ns();
     if (wait->start_ns == 0) {

@@ -191,7 +191,11 @@ public:
     {
         rondo_tensor_store *handle = handle_;
         rondo_status status = owner::reset(std::nothrow);
-        if (status == RONDO_INVALID_USAGE) handle_ = handle;
+        rondo_tensor_stats counts{};
+        counts.size = sizeof counts;
+        if (status == RONDO_INVALID_USAGE && rondo_tensor_store_stats(handle, &counts) == RONDO_SUCCESS) {
+            handle_ = handle;
+        }
         return status;
     }
     rondo_tensor_stats stats() const

@@ -151,11 +151,15 @@ class TensorStore:
     def destroy(self):
         handle, self.handle = self.handle, None
         if handle:
-            status = _function("rondo_tensor_store_destroy", ctypes.c_void_p)(handle)
-            if status == _api.INVALID_USAGE:  # as in a group: it is there still
-                self.handle = handle
-            check(status)
-            self._held.clear()
+            try:
+                check(_function("rondo_tensor_store_destroy", ctypes.c_void_p)(handle))
+            finally:
+                size = ctypes.c_size_t(ctypes.sizeof(ctypes.c_size_t))  # the first field of rondo_tensor_stats
+                stats = _function("rondo_tensor_store_stats", ctypes.c_void_p, ctypes.c_void_p)
+                if sys.exc_info()[0] and stats(handle, ctypes.byref(size)) == _api.SUCCESS:
+                    self.handle = handle  # it was refused, as in a group
+                else:
+                    self._held.clear()
 
     def __del__(self, left=_left):  # without a default the name may be gone at exit
         if self.handle:

@@ -124,16 +124,16 @@ def _milliseconds(timeout):
     return max(1, int(seconds * 1000)) if seconds > 0 else 0
 
 
-_ids = set()  # of the default groups that this process has begun
+_ids = {""}  # of the default groups that this process has begun
 
 
 def _new_id(store, timeout):
-    """The id that rank 0 sets. One of an earlier default group may lie there still: rank 0 has yet to delete it,
+    """The id that rank 0 sets. One of an earlier default group may lie there still: rank 0 has yet to clear it,
     or that group was not made."""
     end = time.monotonic() + timeout / 1000 if timeout > 0 else float("inf")
     while (text := store.get("rondo").decode()) in _ids:
         if time.monotonic() > end:
-            raise RuntimeError("rank 0 has set no id for this group, only those of earlier ones are in the store")
+            raise RuntimeError("rank 0 has set no id for this group in the store")
         time.sleep(0.001)
     _ids.add(text)
     return bytes.fromhex(text)
@@ -150,10 +150,7 @@ def _create(options, _):
         options.store.set("rondo", _extension.make_id().hex())
     made = _extension.create(_new_id(options.store, timeout), rank, size, name, timeout)
     if rank == 0:  # all have read the id: processes that come later must not take it for that of their group
-        try:
-            options.store.delete_key("rondo")
-        except (RuntimeError, NotImplementedError):  # not every store can
-            pass
+        options.store.set("rondo", "")
     return made
 
 
