@@ -418,8 +418,8 @@ static int hierarchical_terms(const struct rondo_layout *layout, enum rondo_coll
     return 1;
 }
 
-/* How much more the kernel's copies suffer than conns when cores are oversubscribed (measured: 3 and 4 ranks on
- * 2 cores). */
+/* How much more the kernel's copies suffer than conns when cores are oversubscribed (measured: 3 and 4 ranks
+ * on 2 cores). */
 static const double cma_oversubscribed = 1.4;
 
 /* GB/s of the kernel's copies. Past the caches two ranks have something faster (measured), more do not. */

@@ -45,10 +45,10 @@ struct rondo_bootstrap_ops {
     /* May the calling thread start and test rounds? (An MPI initialised for one thread allows only that one.)
      * NULL: any thread may. */
     int (*may_step)(struct rondo_bootstrap *b);
-    /* End creation and free b; waits about a second at most, a meeting whose creation went well 10 s for ranks
-     * that do not take what was sent to them. ok 0: creation failed with b->ended and this
-     * thread's sentence, which stays its sentence, and which the other ranks may not know yet. Requests that
-     * are still under way cannot be cancelled: they keep their buffers until the process exits. */
+    /* End creation and free b; waits about a second at most, a meeting whose creation went well 10 s for
+     * ranks that do not take what was sent to them. ok 0: creation failed with b->ended and this thread's
+     * sentence, which stays its sentence, and which the other ranks may not know yet. Requests that are still
+     * under way cannot be cancelled: they keep their buffers until the process exits. */
     void (*close)(struct rondo_bootstrap *b, int ok);
 };
 
@@ -94,8 +94,8 @@ void rondo_bootstrap_control_sent(const struct rondo_bootstrap *b, uint64_t *par
 struct rondo_control;
 rondo_status rondo_bootstrap_control(struct rondo_control *parent, const int *members, int n, int self,
                                      uint64_t tag, int over_ended, struct rondo_bootstrap **b);
-/** Between two rounds, have some of the members go on alone, as a child of theirs. It cannot fail, and who ends
- * it from here on tells these members only. members, self, tag: as above */
+/** Between two rounds, have some of the members go on alone, as a child of theirs. It cannot fail, and who
+ * ends it from here on tells these members only. members, self, tag: as above */
 void rondo_bootstrap_control_divide(struct rondo_bootstrap *b, const int *members, int n, int self,
                                     uint64_t tag);
 /**

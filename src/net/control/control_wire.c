@@ -391,14 +391,14 @@ static void answer_for_closed(const struct rondo_wire_closed *closed, struct ron
     rondo_wire_put(conn, &left, NULL, 0);
 }
 
-/* Is it an answer? Then what it answers was said from here, by a communicator that was closed and forgotten. */
+/* Is it an answer? Then a communicator that is closed and forgotten said here what it answers. */
 static int is_answer(int kind)
 {
     return kind == RONDO_WIRE_CREDIT || kind == RONDO_WIRE_TELL || kind == RONDO_WIRE_TELL_COUNTS ||
            kind == RONDO_WIRE_TELL_CLOCK;
 }
 
-/* Most leaves, too, are of such communicators: the oldest gives its place away. @return NULL: all are taken */
+/* Most leaves are of such communicators, too: the oldest gives up its place. @return NULL: all are taken */
 static struct rondo_wire_parked *place_to_park(void)
 {
     struct rondo_wire_parked *oldest = NULL;
